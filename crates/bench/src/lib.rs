@@ -1,0 +1,1 @@
+//! Workloads, checks and tables for rcuwalk, measured beside the running kernel.

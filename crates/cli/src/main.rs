@@ -1,0 +1,3 @@
+//! The `rcuwalk` command.
+
+fn main() {}

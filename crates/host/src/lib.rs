@@ -1,0 +1,1 @@
+//! The running system as input to rcuwalk: directory trees and archives.

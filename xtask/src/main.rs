@@ -1,0 +1,3 @@
+//! Project tasks: `cargo x <task>`.
+
+fn main() {}
