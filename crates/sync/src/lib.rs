@@ -1,1 +1,59 @@
-//! Type-stable arenas, sequence counts and lock references: the concurrency primitives under rcuwalk.
+//! The concurrency primitives under rcuwalk, and the only crate of its core that holds `unsafe` code or names a memory
+//! ordering.
+//!
+//! The lockless path walk rests on one idea: **type-stable memory**. Every object lives in an [`Arena`] slot that stays
+//! a valid object of its type for the life of the arena, freed or not, and every field is an atomic word. A reader
+//! needs no pin, no epoch and no hazard pointer. A stale handle leads to a valid object, and the object's
+//! [`SeqCount`] tells the reader that it moved on. Reading therefore writes nothing, shared or thread-local.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`arena`] | slots addressed by 32-bit handle in one reserved range that never moves |
+//! | [`blob`] | immutable byte strings (long names, symlink bodies, ACLs, xattrs) in the same kind of memory |
+//! | [`seqcount`] | sequence counts: writers exclude each other, readers validate |
+//! | [`lockref`] | a reference count that can be taken only while it is not zero |
+//! | [`chains`] | the resizable hash chains of the directory cache |
+//! | [`name`] | path components: scanned, hashed and compared a word at a time |
+//!
+//! Orderings carry an ID (`[SEQ-1]`) which stands at both ends of the pair and in `docs/ordering.md`; each has a loom
+//! model in `tests/models.rs` and a mutant without which that model must fail.
+
+#[macro_use]
+mod facade;
+pub mod arena;
+pub mod blob;
+pub mod chains;
+pub mod lockref;
+mod mem;
+pub mod name;
+pub mod racy;
+pub mod seqcount;
+
+#[doc(hidden)]
+pub use arena::TypeStable;
+pub use arena::{Arena, Handle};
+pub use blob::Blobs;
+pub use chains::{Chains, ChainsWriter, Found, Link, Nodes};
+pub use lockref::LockRef;
+pub use racy::{Racy32, Racy64};
+pub use seqcount::SeqCount;
+
+/// A reservation of address space that the system refused, or an arena with no slot left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocError {
+    /// The system gave no memory or no address space (`ENOMEM`).
+    NoMemory,
+    /// Every slot that the arena was made for is in use (`ENOSPC`).
+    Full,
+}
+
+impl std::fmt::Display for AllocError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AllocError::NoMemory => "the system gave no memory for the arena",
+            AllocError::Full => "the arena is full",
+        })
+    }
+}
+
+impl std::error::Error for AllocError {}

@@ -1,0 +1,244 @@
+//! Type-stable objects addressed by 32-bit handles.
+
+use crate::AllocError;
+#[cfg(not(any(loom, shuttle)))]
+use crate::mem::Region;
+use std::sync::{Mutex, PoisonError};
+
+/// A slot number. Handle 0 is never given out, so it can stand for "none".
+pub type Handle = u32;
+
+/// Types whose every field is an atomic word, so that zeroed memory is a value of them and a racy read is defined.
+///
+/// # Safety
+///
+/// 1. All-zero bytes are a valid value of the type.
+/// 2. The type has no drop glue and no padding that is read.
+/// 3. Shared access from any number of threads is sound at any time.
+///
+/// Implemented by [`type_stable!`](crate::type_stable) alone, which proves all three from the field types.
+#[doc(hidden)]
+pub unsafe trait TypeStable: Default + Sync {}
+
+// SAFETY: 1, 2, 3: atomic integers.
+unsafe impl TypeStable for crate::Racy32 {}
+// SAFETY: as above.
+unsafe impl TypeStable for crate::Racy64 {}
+// SAFETY: as above; the type is a transparent atomic.
+unsafe impl TypeStable for crate::SeqCount {}
+// SAFETY: as above.
+unsafe impl TypeStable for crate::LockRef {}
+// SAFETY: as above.
+unsafe impl TypeStable for crate::chains::Link {}
+// SAFETY: 1, 2, 3 hold for an array when they hold for its elements.
+unsafe impl<T: TypeStable, const N: usize> TypeStable for [T; N] where [T; N]: Default {}
+
+/// Defines a struct that may live in an [`Arena`]: every field is itself type-stable.
+///
+/// ```
+/// rcuwalk_sync::type_stable! {
+///     /// A point that may be read while it moves.
+///     pub struct Point {
+///         /// Covers `x` and `y`.
+///         pub seq: rcuwalk_sync::SeqCount,
+///         /// Metres east.
+///         pub x: rcuwalk_sync::Racy32,
+///         /// Metres north.
+///         pub y: rcuwalk_sync::Racy32,
+///     }
+/// }
+/// let arena = rcuwalk_sync::Arena::<Point>::new(1000)?;
+/// let here = arena.alloc()?;
+/// arena.get(here).x.set(7);
+/// assert_eq!(arena.get(here).x.get(), 7);
+/// # Ok::<(), rcuwalk_sync::AllocError>(())
+/// ```
+#[macro_export]
+macro_rules! type_stable {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident: $type:ty,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Default)]
+        #[repr(C)]
+        $vis struct $name { $($(#[$fmeta])* $fvis $field: $type,)+ }
+
+        const _: () = {
+            const fn fields_are_type_stable<T: $crate::TypeStable>() {}
+            $(fields_are_type_stable::<$type>();)+
+            assert!(!::core::mem::needs_drop::<$name>());
+        };
+
+        // SAFETY: 1 and 3 hold because they hold for every field, as the constant above checks at compile time; 2 is
+        // asserted there too, and padding between atomic fields is never read.
+        unsafe impl $crate::TypeStable for $name {}
+    };
+}
+
+/// A fixed number of type-stable slots in one reserved range. Slots never move and are never unmapped while the arena
+/// lives, and reading one needs no lock and no pin.
+#[derive(Debug)]
+pub struct Arena<T> {
+    #[cfg(not(any(loom, shuttle)))]
+    slots: std::ptr::NonNull<T>,
+    #[cfg(any(loom, shuttle))]
+    slots: Box<[T]>,
+    /// Capacity minus one; the capacity is a power of two.
+    mask: u32,
+    free: Mutex<Free>,
+    #[cfg(not(any(loom, shuttle)))]
+    region: Region,
+}
+
+/// What is not in use: everything from `next` on, and `list`.
+#[derive(Debug)]
+struct Free {
+    next: u32,
+    list: Vec<Handle>,
+}
+
+// SAFETY: `slots` points into `region`, which the arena owns; `T: TypeStable` may be shared between threads.
+#[cfg(not(any(loom, shuttle)))]
+unsafe impl<T: TypeStable> Send for Arena<T> {}
+// SAFETY: as above.
+#[cfg(not(any(loom, shuttle)))]
+unsafe impl<T: TypeStable> Sync for Arena<T> {}
+
+impl<T: TypeStable> Arena<T> {
+    /// Reserves room for at least `capacity` objects (2³¹ at most), of which handle 0 is never given out. Memory is
+    /// committed only where a slot is touched.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] if the system refuses the address space.
+    pub fn new(capacity: u32) -> Result<Self, AllocError> {
+        if capacity > 1 << 31 {
+            return Err(AllocError::NoMemory);
+        }
+        // The rounding to whole pages keeps `Region::discard` and huge page advice on page boundaries.
+        let capacity = capacity.next_power_of_two().max(2);
+        let free = Mutex::new(Free { next: 1, list: Vec::new() });
+        #[cfg(any(loom, shuttle))]
+        return Ok(Arena { slots: (0..capacity).map(|_| T::default()).collect(), mask: capacity - 1, free });
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            const { assert!(align_of::<T>() <= 4096 && size_of::<T>() != 0) };
+            let bytes = (capacity as usize).checked_mul(size_of::<T>()).ok_or(AllocError::NoMemory)?;
+            let region = Region::reserve(bytes.next_multiple_of(4096))?;
+            Ok(Arena { slots: region.base().cast(), mask: capacity - 1, free, region })
+        }
+    }
+
+    /// The object in slot `handle`, live or not. A handle beyond the capacity wraps: it too leads to a valid object,
+    /// which the caller's validation then rejects.
+    #[inline(always)]
+    pub fn get(&self, handle: Handle) -> &T {
+        let index = (handle & self.mask) as usize;
+        #[cfg(any(loom, shuttle))]
+        return &self.slots[index];
+        // SAFETY: `index` is below the capacity, so the slot lies in the reservation, which lives as long as `self`.
+        // Its bytes are zero or were written through `&T`, and both are valid values: `T: TypeStable`.
+        #[cfg(not(any(loom, shuttle)))]
+        unsafe {
+            self.slots.add(index).as_ref()
+        }
+    }
+
+    /// Takes a slot that nobody uses. Its words are as its last user left them, or zero.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::Full`] when every slot is in use.
+    pub fn alloc(&self) -> Result<Handle, AllocError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = free.list.pop() {
+            return Ok(handle);
+        }
+        if free.next > self.mask {
+            return Err(AllocError::Full);
+        }
+        let handle = free.next;
+        free.next += 1;
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let bytes = |slots: u32| slots as usize * size_of::<T>();
+            self.region.grown(bytes(handle), bytes(handle + 1));
+        }
+        Ok(handle)
+    }
+
+    /// Gives a slot back. Readers may still hold its handle; it stays a valid object.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] if the list of free slots cannot grow: the slot is then lost until the arena is dropped.
+    pub fn free(&self, handle: Handle) -> Result<(), AllocError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(handle != 0 && handle < free.next, "slot {handle} was never given out");
+        free.list.try_reserve(1).map_err(|_| AllocError::NoMemory)?;
+        free.list.push(handle);
+        Ok(())
+    }
+
+    /// Gives back the memory of the slots `from..from + count`, which read as zero from now on: for slots that are not
+    /// handed out by [`alloc`](Self::alloc) but used in place. Only whole pages are given back; the rest stays.
+    pub(crate) fn discard(&self, from: Handle, count: u32) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let first = (from as usize * size_of::<T>()).next_multiple_of(4096);
+            let end = (from as usize + count as usize) * size_of::<T>() / 4096 * 4096;
+            self.region.discard(first, end.saturating_sub(first));
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = (from, count);
+    }
+
+    /// Slots in use now.
+    pub fn in_use(&self) -> u32 {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.next - 1 - free.list.len() as u32
+    }
+
+    /// Slots there are, slot 0 not counted.
+    pub fn capacity(&self) -> u32 {
+        self.mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Racy64;
+
+    #[test]
+    fn a_full_arena_is_an_error_and_a_freed_slot_comes_back() {
+        let arena = Arena::<Racy64>::new(4).unwrap();
+        let handles: Vec<_> = (0..3).map(|_| arena.alloc().unwrap()).collect();
+        assert_eq!(handles, [1, 2, 3]);
+        assert_eq!(arena.alloc(), Err(AllocError::Full));
+        arena.get(2).set(9);
+        arena.free(2).unwrap();
+        assert_eq!((arena.in_use(), arena.capacity()), (2, 3));
+        assert_eq!(arena.get(2).get(), 9, "a freed slot keeps its words");
+        assert_eq!(arena.alloc(), Ok(2));
+    }
+
+    #[test]
+    fn a_handle_out_of_range_leads_to_a_valid_object() {
+        let arena = Arena::<Racy64>::new(4).unwrap();
+        arena.get(0).set(5);
+        assert_eq!(arena.get(1 << 20).get(), 5);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn sixteen_million_objects_cost_memory_only_where_touched() {
+        let arena = Arena::<[Racy64; 16]>::new(1 << 24).unwrap();
+        arena.get(1 << 23)[0].set(1);
+        assert_eq!(arena.get(1 << 23)[0].get(), 1);
+        assert_eq!(arena.get(12345)[3].get(), 0);
+    }
+
+    #[test]
+    fn too_large_a_reservation_is_an_error() {
+        assert!(matches!(Arena::<Racy64>::new(u32::MAX), Err(AllocError::NoMemory)));
+    }
+}

@@ -1,0 +1,104 @@
+//! Reserved address space: one anonymous mapping of zeroes that never moves and costs memory only where it is touched.
+
+use crate::AllocError;
+use std::ptr::NonNull;
+
+/// The size of a huge page on x86-64 and arm64 with 4 KiB base pages.
+const HUGE: usize = 2 << 20;
+
+/// A range of zeroed bytes, aligned to at least 4 KiB, readable and writable throughout.
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Region` is an address range; who may touch which byte is the business of its users.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Reserves `len` bytes (not zero) without committing memory.
+    #[cfg(not(miri))]
+    pub(crate) fn reserve(len: usize) -> Result<Region, AllocError> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        match base.map(|base| NonNull::new(base.cast())) {
+            Ok(Some(base)) => Ok(Region { base, len }),
+            _ => Err(AllocError::NoMemory),
+        }
+    }
+
+    /// Under Miri, which has no lazy mappings, the range is ordinary zeroed memory.
+    #[cfg(miri)]
+    pub(crate) fn reserve(len: usize) -> Result<Region, AllocError> {
+        // SAFETY: the layout has a non-zero size.
+        let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        NonNull::new(base).map(|base| Region { base, len }).ok_or(AllocError::NoMemory)
+    }
+
+    #[cfg(miri)]
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len, 4096).expect("a page-aligned layout")
+    }
+
+    /// The first byte.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Asks for a huge page wherever growth from `before` to `after` bytes in use enters a new one, the first excepted.
+    ///
+    /// A store that has outgrown one huge page is worth them: at a million files a third of a random lookup is page
+    /// table walks. A small store is not, and stays at 4 KiB pages.
+    pub(crate) fn grown(&self, before: usize, after: usize) {
+        let entered = after / HUGE * HUGE;
+        if cfg!(miri) || before / HUGE == after / HUGE || entered + HUGE > self.len {
+            return;
+        }
+        // SAFETY: the range lies inside the reservation, as just checked; advice changes no byte. `entered` counts from
+        // the base, which mmap aligned to a page, as madvise demands. Being advice, its failure costs nothing.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.base.as_ptr().wrapping_add(entered).cast(),
+                HUGE,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+    }
+
+    /// Gives the memory of `len` bytes at `from` back; they read as zero afterwards. Both are whole pages.
+    pub(crate) fn discard(&self, from: usize, len: usize) {
+        debug_assert!(from.is_multiple_of(4096) && len.is_multiple_of(4096) && from + len <= self.len);
+        if cfg!(miri) || len == 0 {
+            return;
+        }
+        // SAFETY: the range lies inside the reservation, which is private and anonymous: its pages become zero pages.
+        // Every user of a `Region` keeps only atomic words in it, for which zero is a valid value at any time.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.base.as_ptr().wrapping_add(from).cast(),
+                len,
+                rustix::mm::Advice::LinuxDontNeed,
+            )
+        };
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, whole, and nobody holds a reference into it once its owner is dropped.
+        #[cfg(not(miri))]
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: allocated by `reserve` with this very layout.
+        #[cfg(miri)]
+        unsafe {
+            std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.len));
+        }
+    }
+}

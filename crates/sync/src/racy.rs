@@ -1,0 +1,44 @@
+//! Words that are read while they may be written.
+//!
+//! A field under a sequence count is read by walkers that a writer does not wait for. In Rust a plain racy read is
+//! undefined behaviour, so such a field is an atomic, read and written `Relaxed`: the count's own fences order it.
+
+use crate::facade::{AtomicU32, AtomicU64, Ordering};
+
+/// A 32-bit word under somebody else's sequence count.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Racy32(AtomicU32);
+
+/// A 64-bit word under somebody else's sequence count.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Racy64(AtomicU64);
+
+macro_rules! racy {
+    ($racy:ident, $atomic:ident, $word:ty) => {
+        impl $racy {
+            /// A word that holds `value`.
+            pub fn new(value: $word) -> Self {
+                Self($atomic::new(value))
+            }
+
+            /// The word as this thread sees it now; the caller validates it by the sequence count that covers it.
+            #[inline(always)]
+            pub fn get(&self) -> $word {
+                // Relaxed: the count's [SEQ-1] and [SEQ-2] order this read.
+                self.0.load(Ordering::Relaxed)
+            }
+
+            /// Replaces the word; the caller holds the write side of the sequence count that covers it.
+            #[inline(always)]
+            pub fn set(&self, value: $word) {
+                // Relaxed: the count's [SEQ-3] and [SEQ-4] order this write.
+                self.0.store(value, Ordering::Relaxed);
+            }
+        }
+    };
+}
+
+racy!(Racy32, AtomicU32, u32);
+racy!(Racy64, AtomicU64, u64);
