@@ -1,9 +1,10 @@
 //! Type-stable objects addressed by 32-bit handles.
 
 use crate::AllocError;
+use crate::facade::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 use crate::mem::Region;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// A slot number. Handle 0 is never given out, so it can stand for "none".
 pub type Handle = u32;
@@ -203,7 +204,7 @@ impl<T: TypeStable> Arena<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::Racy64;

@@ -24,6 +24,7 @@ pub mod arena;
 pub mod blob;
 pub mod chains;
 pub mod lockref;
+#[cfg(not(any(loom, shuttle)))]
 mod mem;
 pub mod name;
 pub mod racy;
