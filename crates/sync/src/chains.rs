@@ -98,7 +98,7 @@ impl Chains {
 
     /// Walks the chain of `hash` until `is` accepts a node.
     #[inline(always)]
-    pub fn find<'n, N: Nodes>(&self, nodes: &'n N, hash: u32, mut is: impl FnMut(Handle) -> bool) -> Found {
+    pub fn find<N: Nodes>(&self, nodes: &N, hash: u32, mut is: impl FnMut(Handle) -> bool) -> Found {
         // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
         // Model: models::growing_table_loses_no_node.
         let size = self.size.load(ordering!("TBL-1", Acquire));

@@ -39,13 +39,15 @@ impl SeqCount {
     /// Kernel: `read_seqcount_begin()`.
     #[inline]
     pub fn wait(&self) -> u32 {
+        let mut tries = 0u32;
         loop {
             // [SEQ-1] as in `begin`.
             let now = self.0.load(ordering!("SEQ-1", Acquire));
             if now & 1 == 0 {
                 return now;
             }
-            relax();
+            tries += 1;
+            relax(tries);
         }
     }
 
