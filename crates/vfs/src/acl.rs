@@ -346,7 +346,7 @@ impl Acl {
         let last = self.0.len() - 1;
         let group = match self.0[last - 1].tag {
             ACL_MASK => last - 1,
-            _ => self.0.iter().position(|entry| entry.tag == ACL_GROUP_OBJ).unwrap_or(last),
+            _ => self.0.iter().position(|entry| entry.tag == ACL_GROUP_OBJ).expect("a valid ACL has a group"),
         };
         [0, group, last]
     }
