@@ -371,3 +371,297 @@ impl Acl {
         value
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::userns::IdExtent;
+
+    /// A deterministic source of test inputs.
+    #[derive(Debug)]
+    pub(crate) struct XorShift(pub(crate) u64);
+
+    impl XorShift {
+        pub(crate) fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        }
+
+        pub(crate) fn below(&mut self, n: u32) -> u32 {
+            (((self.next() >> 32) * u64::from(n)) >> 32) as u32
+        }
+
+        pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+            from[self.below(from.len() as u32) as usize]
+        }
+    }
+
+    /// A random valid ACL over a few ids.
+    pub(crate) fn random_acl(rng: &mut XorShift, ids: &[u32]) -> Acl {
+        let mut entries = vec![AclEntry::new(ACL_USER_OBJ, rng.below(8) as u16)];
+        for _ in 0..rng.below(3) {
+            entries.push(AclEntry::user(rng.pick(ids), rng.below(8) as u16));
+        }
+        entries.push(AclEntry::new(ACL_GROUP_OBJ, rng.below(8) as u16));
+        for _ in 0..rng.below(3) {
+            entries.push(AclEntry::group(rng.pick(ids), rng.below(8) as u16));
+        }
+        if entries.len() > 2 || rng.below(2) == 0 {
+            entries.push(AclEntry::new(ACL_MASK, rng.below(8) as u16));
+        }
+        entries.push(AclEntry::new(ACL_OTHER, rng.below(8) as u16));
+        UncheckedAcl::new(entries).validate(&UserNamespace::init()).unwrap()
+    }
+
+    /// What the ACL grants, by looking at each kind of entry in turn.
+    pub(crate) fn model_acl(acl: &[AclEntry], uid: u32, gid: u32, cred: &Cred, want: u32) -> bool {
+        let all = |tag: u16| acl.iter().filter(move |e| e.tag == tag);
+        let want = want as u16 & 7;
+        let mask = all(ACL_MASK).next().map_or(7, |e| e.perm);
+        let grants = |perm: u16| perm & want == want;
+        if cred.fsuid() == uid {
+            return grants(all(ACL_USER_OBJ).next().unwrap().perm);
+        }
+        if let Some(named) = all(ACL_USER).find(|e| e.id == cred.fsuid()) {
+            return grants(named.perm & mask);
+        }
+        let own_group = all(ACL_GROUP_OBJ).filter(|_| cred.in_group(gid));
+        let mine: Vec<_> = own_group.chain(all(ACL_GROUP).filter(|e| cred.in_group(e.id))).collect();
+        match mine.is_empty() {
+            true => grants(all(ACL_OTHER).next().unwrap().perm),
+            false => mine.iter().any(|e| grants(e.perm)) && grants(mask),
+        }
+    }
+
+    #[test]
+    fn permission_agrees_with_the_model() {
+        let mut rng = XorShift(1);
+        let ids = [0, 1000, 1001, 50, 60];
+        for _ in 0..200_000 {
+            let acl = random_acl(&mut rng, &ids);
+            let groups: Vec<u32> = (0..rng.below(3)).map(|_| rng.pick(&ids)).collect();
+            let cred = Cred::user(rng.pick(&ids), rng.pick(&ids), &groups);
+            let (uid, gid, want) = (rng.pick(&ids), rng.pick(&[0, 50, 60, INVALID_ID]), rng.below(16));
+            let got = posix_acl_permission(acl.entries().iter().copied(), uid, gid, &cred, want);
+            let model = model_acl(acl.entries(), uid, gid, &cred, want);
+            assert_eq!(got, if model { Ok(()) } else { Err(Errno::EACCES) }, "{acl:?} {cred:?}");
+        }
+    }
+
+    #[test]
+    fn any_words_get_an_answer() {
+        let mut rng = XorShift(2);
+        let mut seen = [0; 3];
+        for _ in 0..200_000 {
+            // Half of the words have a proper tag, so that a walk through them gets somewhere.
+            let words = (0..rng.below(6)).map(|_| {
+                let word = rng.next();
+                if rng.below(4) == 0 { word } else { word & 0xffff_ffff_ffff | 1 << (48 + rng.below(6)) }
+            });
+            let words: Vec<u64> = words.collect();
+            let cred = Cred::user(rng.below(2), rng.below(2), &[]);
+            let entries = words.iter().map(|&word| AclEntry::from_word(word));
+            match posix_acl_permission(entries, rng.below(3), rng.below(3), &cred, rng.below(8)) {
+                Ok(()) => seen[0] += 1,
+                Err(Errno::EACCES) => seen[1] += 1,
+                Err(errno) => {
+                    assert_eq!(errno, Errno::EIO);
+                    seen[2] += 1;
+                }
+            }
+            if let Ok(acl) = Acl::from_words(words.iter().copied()) {
+                assert!(acl.to_words().eq(words), "only what to_words() made");
+            }
+        }
+        assert!(seen.iter().all(|&n| n > 1000), "{seen:?}");
+    }
+
+    #[test]
+    fn words_keep_every_entry() {
+        let mut rng = XorShift(3);
+        for _ in 0..1000 {
+            let word = rng.next();
+            assert_eq!(AclEntry::from_word(word).to_word(), word);
+            let acl = random_acl(&mut rng, &[1, 2, 3]);
+            assert_eq!(Acl::from_words(acl.to_words()).unwrap(), acl);
+        }
+        assert_eq!(Acl::from_words([]), Err(Errno::EIO));
+        assert_eq!(Acl::from_words([AclEntry::new(ACL_OTHER, 7).to_word()]), Err(Errno::EIO));
+    }
+
+    fn identity(id: u32) -> u32 {
+        id
+    }
+
+    fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut value = 2u32.to_le_bytes().to_vec();
+        for &(tag, perm, id) in entries {
+            value.extend(tag.to_le_bytes());
+            value.extend(perm.to_le_bytes());
+            value.extend(id.to_le_bytes());
+        }
+        value
+    }
+
+    #[test]
+    fn attribute_values_are_parsed_in_the_kernels_order() {
+        let parse = |value: &[u8]| posix_acl_from_xattr(value, identity, identity);
+        let base = [(1, 6, 0), (4, 4, 0), (32, 0, 0)];
+        assert_eq!(parse(&[]), Ok(None));
+        assert_eq!(parse(&[2, 0, 0]), Err(Errno::EINVAL), "short header");
+        assert_eq!(parse(&[2, 0, 0, 0]), Ok(None), "no entries");
+        assert_eq!(parse(&[1, 0, 0, 0]), Err(Errno::EOPNOTSUPP), "version");
+        assert_eq!(parse(&[3, 0, 0, 0, 9]), Err(Errno::EOPNOTSUPP), "version before length");
+        assert_eq!(parse(&[2, 0, 0, 0, 9]), Err(Errno::EINVAL), "half an entry");
+        assert_eq!(parse(&value(&[(3, 0, 0)])), Err(Errno::EINVAL), "tag");
+        assert_eq!(parse(&value(&[(0, 0, 0)])), Err(Errno::EINVAL), "tag");
+        assert_eq!(parse(&value(&[(2, 0, INVALID_ID)])), Err(Errno::EINVAL), "id");
+        let parsed = parse(&value(&base)).unwrap().unwrap();
+        assert!(
+            parsed.entries().iter().all(|entry| entry.id == INVALID_ID),
+            "ids of unnamed entries are ignored"
+        );
+        let wild = parse(&value(&[(1, 0xffff, 0)])).unwrap().unwrap();
+        assert_eq!(wild.validate(&UserNamespace::init()), Err(Errno::EINVAL), "bits are checked later");
+        let huge = value(&vec![(1, 0, 0); MAX_ENTRIES + 1]);
+        assert_eq!(parse(&huge), Err(Errno::EINVAL), "longer than an attribute can be");
+    }
+
+    #[test]
+    fn hostile_attribute_values_never_panic() {
+        let mut rng = XorShift(4);
+        let init = UserNamespace::init();
+        let mut valid = 0;
+        for _ in 0..100_000 {
+            let mut bytes = random_acl(&mut rng, &[1, 2, 3]).to_xattr(identity, identity);
+            for _ in 0..rng.below(3) {
+                let at = rng.below(bytes.len() as u32) as usize;
+                bytes[at] = rng.pick(&[0, 1, 2, 4, 8, 16, 32, 255]);
+            }
+            bytes.truncate(if rng.below(4) == 0 { rng.below(40) as usize } else { usize::MAX });
+            let parsed = posix_acl_from_xattr(&bytes, identity, identity);
+            if let Ok(Some(Ok(acl))) = parsed.map(|acl| acl.map(|acl| acl.validate(&init))) {
+                valid += 1;
+                let again = acl.to_xattr(identity, identity);
+                assert_eq!(again.len(), bytes.len());
+                let (mode, extended) = acl.equiv_mode();
+                assert!(mode <= 0o777 && extended == (acl.entries().len() > 3));
+            }
+        }
+        assert!(valid > 10_000, "{valid}");
+    }
+
+    #[test]
+    fn only_ordered_lists_are_valid() {
+        let init = UserNamespace::init();
+        let valid = |tags: &[u16]| {
+            let entries = tags.iter().map(|&tag| AclEntry { tag, perm: 7, id: 5 });
+            UncheckedAcl::new(entries).validate(&init).is_ok()
+        };
+        let (u, nu, g, ng, m, o) = (ACL_USER_OBJ, ACL_USER, ACL_GROUP_OBJ, ACL_GROUP, ACL_MASK, ACL_OTHER);
+        // Every list of up to six tags, against the sentence in the specification.
+        let tags = [u, nu, g, ng, m, o, 0, 3];
+        let mut lists: Vec<Vec<u16>> = vec![vec![]];
+        let mut good = 0;
+        while let Some(list) = lists.pop() {
+            let text: String =
+                list.iter().map(|tag| tags.iter().position(|t| t == tag).unwrap().to_string()).collect();
+            let named = list.contains(&nu) || list.contains(&ng);
+            let mut rest = text
+                .strip_prefix('0')
+                .unwrap_or("x")
+                .trim_start_matches('1')
+                .strip_prefix('2')
+                .unwrap_or("x");
+            rest = rest.trim_start_matches('3');
+            let expected = rest == "45" || (rest == "5" && !named);
+            assert_eq!(valid(&list), expected, "{text}");
+            good += u32::from(expected);
+            if list.len() < 6 {
+                lists.extend(tags.iter().map(|&tag| [&list[..], &[tag]].concat()));
+            }
+        }
+        assert_eq!(good, 1 + 1 + 2 + 3);
+        assert!(valid(&[u, nu, nu, nu, g, ng, ng, m, o]), "duplicates are accepted");
+    }
+
+    #[test]
+    fn ids_must_be_mapped_in_the_filesystems_namespace() {
+        let ns = UserNamespace::new_child(&UserNamespace::init(), 0, 0, true).unwrap();
+        ns.set_uid_map(&[IdExtent { first: 0, lower: 1000, count: 1 }]).unwrap();
+        let acl = |entry: AclEntry| {
+            let rest =
+                [AclEntry::new(ACL_GROUP_OBJ, 0), AclEntry::new(ACL_MASK, 0), AclEntry::new(ACL_OTHER, 0)];
+            let mut entries = vec![AclEntry::new(ACL_USER_OBJ, 6), entry];
+            entries.extend(rest);
+            entries[1..3].sort_by_key(|entry| entry.tag);
+            UncheckedAcl::new(entries)
+        };
+        assert!(acl(AclEntry::user(1000, 4)).validate(&ns).is_ok());
+        assert_eq!(acl(AclEntry::user(0, 4)).validate(&ns), Err(Errno::EINVAL));
+        assert_eq!(acl(AclEntry::group(1000, 4)).validate(&ns), Err(Errno::EINVAL), "no group is mapped");
+        assert_eq!(
+            acl(AclEntry::user(INVALID_ID, 4)).validate(&UserNamespace::init()),
+            Err(Errno::EINVAL),
+            "i07"
+        );
+        // i07: stored underneath what the mount shows above
+        let mut shown = acl(AclEntry::user(10_003, 4));
+        shown.map_ids(|uid| uid - 10_000, identity);
+        assert_eq!(shown.entries()[1], AclEntry::user(3, 4));
+        let back = shown.validate(&UserNamespace::init()).unwrap().to_xattr(|uid| uid + 10_000, identity);
+        assert_eq!(back[12..20], [2, 0, 4, 0, 0x13, 0x27, 0, 0]);
+    }
+
+    /// a06: chmod of an extended ACL changes the mask, not the owning group.
+    #[test]
+    fn chmod_sets_the_mask_if_there_is_one() {
+        let init = UserNamespace::init();
+        let entries = [
+            AclEntry::new(ACL_USER_OBJ, 7),
+            AclEntry::user(1000, 7),
+            AclEntry::new(ACL_GROUP_OBJ, 4),
+            AclEntry::new(ACL_MASK, 7),
+            AclEntry::new(ACL_OTHER, 0),
+        ];
+        let mut acl = UncheckedAcl::new(entries).validate(&init).unwrap();
+        assert_eq!(acl.equiv_mode(), (0o770, true));
+        acl.chmod_masq(0o107_651);
+        assert_eq!(acl.entries().iter().map(|entry| entry.perm).collect::<Vec<_>>(), [6, 7, 4, 5, 1]);
+        let plain =
+            [AclEntry::new(ACL_USER_OBJ, 7), AclEntry::new(ACL_GROUP_OBJ, 4), AclEntry::new(ACL_OTHER, 0)];
+        let mut acl = UncheckedAcl::new(plain).validate(&init).unwrap();
+        acl.chmod_masq(0o651);
+        assert_eq!(acl.equiv_mode(), (0o651, false));
+    }
+
+    #[test]
+    fn inheritance_narrows_both_the_acl_and_the_mode() {
+        let mut rng = XorShift(5);
+        for _ in 0..50_000 {
+            let default = random_acl(&mut rng, &[1, 2, 3]);
+            let requested = 0o100_000 | rng.below(0o10_000);
+            let mut access = default.clone();
+            let (mode, extended) = access.create_masq(requested);
+            assert_eq!(mode & !0o777, requested & !0o777);
+            assert_eq!(mode & 0o777, requested & default.equiv_mode().0, "a09, a10: the umask has no say");
+            assert_eq!(
+                extended,
+                default.entries().iter().any(|e| e.tag & (ACL_USER | ACL_GROUP | ACL_MASK) != 0)
+            );
+            assert_eq!(access.equiv_mode().0, mode & 0o777, "the two agree");
+            let has_mask = default.entries().iter().any(|e| e.tag == ACL_MASK);
+            for (old, new) in default.entries().iter().zip(access.entries()) {
+                let untouched = match old.tag {
+                    ACL_USER | ACL_GROUP => true,
+                    ACL_GROUP_OBJ => has_mask,
+                    _ => false,
+                };
+                assert_eq!((old.tag, old.id), (new.tag, new.id));
+                assert!(if untouched { new.perm == old.perm } else { new.perm & !old.perm == 0 });
+            }
+        }
+    }
+}

@@ -508,20 +508,9 @@ fn next(slot: &Slot, height: u32, base: u64, from: u64, find: Find) -> Option<u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acl::tests::XorShift;
 
     const P: u64 = PAGE_SIZE as u64;
-
-    /// A deterministic source of test inputs.
-    struct XorShift(u64);
-
-    impl XorShift {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 11) % n
-        }
-    }
 
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -616,8 +605,8 @@ mod tests {
         assert_eq!(data.size(), model.size as u64);
         assert_eq!(data.pages(), model.used());
         assert_eq!(budget.used(), model.used());
-        let start = rng.below(model.size as u64 + 10) as usize;
-        let mut buf = vec![0xee; rng.below(3 * P) as usize];
+        let start = rng.below(model.size as u32 + 10) as usize;
+        let mut buf = vec![0xee; rng.below(3 * PAGE_SIZE as u32) as usize];
         let n = data.read_at(start as u64, &mut buf);
         assert_eq!(n, buf.len().min(model.size.saturating_sub(start)));
         assert_eq!(buf[..n], model.bytes[start..start + n]);
@@ -633,9 +622,9 @@ mod tests {
             let (mut data, mut model) = (FileData::new(), Model::new());
             let max = (Model::PAGES * PAGE_SIZE) as u64;
             for _ in 0..2000 {
-                let offset =
-                    if rng.below(4) == 0 { rng.below(Model::PAGES as u64) * P } else { rng.below(max) };
-                let len = (1 + rng.below(4 * P)).min(max - offset);
+                let aligned = if rng.below(4) == 0 { P - 1 } else { 0 };
+                let offset = u64::from(rng.below(max as u32)) & !aligned;
+                let len = u64::from(1 + rng.below(4 * PAGE_SIZE as u32)).min(max - offset);
                 let (o, l) = (offset as usize, len as usize);
                 match rng.below(10) {
                     0..4 => {
@@ -643,7 +632,8 @@ mod tests {
                         assert_eq!(data.write_at(&budget, offset, &bytes), model.write(limit, o, &bytes));
                     }
                     4 => {
-                        let size = if rng.below(2) == 0 { offset } else { data.size() + rng.below(2) };
+                        let size =
+                            if rng.below(2) == 0 { offset } else { data.size() + u64::from(rng.below(2)) };
                         data.truncate(&budget, size.min(max)).unwrap();
                         model.truncate(size.min(max) as usize);
                     }
