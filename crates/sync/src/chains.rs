@@ -10,7 +10,7 @@
 //! only if, besides the right mark, the table did not change its size meanwhile ([`Chains::begin`], [`Chains::retry`])
 //! and the directory did not change its entries (the caller's business).
 
-use crate::facade::AtomicU32;
+use crate::facade::{AtomicU32, Ordering};
 use crate::{AllocError, Arena, Handle, SeqCount};
 
 /// Set in a link that ends a chain; the rest of the word is the bucket.
@@ -99,9 +99,12 @@ impl Chains {
     /// Walks the chain of `hash` until `is` accepts a node.
     #[inline(always)]
     pub fn find<N: Nodes>(&self, nodes: &N, hash: u32, mut is: impl FnMut(Handle) -> bool) -> Found {
-        // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
+        // Relaxed: a look in either table is safe, and a size that is seen before the table behind it does no harm.
+        // - A slot there that still reads zero leads astray.
+        // - Whoever reads anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
+        //   believe a miss; and a hit proves itself.
         // Model: models::growing_table_loses_no_node.
-        let size = self.size.load(ordering!("TBL-1", Acquire));
+        let size = self.size.load(Ordering::Relaxed);
         let bucket = Self::bucket(size, hash);
         let mut at = self.buckets.get(bucket).load();
         while at & END == 0 {
@@ -208,8 +211,8 @@ impl ChainsWriter {
             }
         }
         self.size = new;
-        // [TBL-2] pairs with [TBL-1].
-        chains.size.store(new, ordering!("TBL-2", Release));
+        // Relaxed: see `find`.
+        chains.size.store(new, Ordering::Relaxed);
         drop(moves);
         chains.buckets.discard(old, old);
     }

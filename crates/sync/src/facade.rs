@@ -28,7 +28,11 @@ pub(crate) fn relax(tries: u32) {
     #[cfg(shuttle)]
     shuttle::thread::yield_now();
     #[cfg(not(any(loom, shuttle)))]
-    if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() };
+    if tries.is_multiple_of(64) {
+        std::thread::yield_now()
+    } else {
+        std::hint::spin_loop()
+    };
     let _ = tries;
 }
 

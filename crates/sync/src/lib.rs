@@ -36,7 +36,7 @@ pub use arena::{Arena, Handle};
 pub use blob::Blobs;
 pub use chains::{Chains, ChainsWriter, Found, Link, Nodes};
 pub use lockref::LockRef;
-pub use racy::{Racy32, Racy64};
+pub use racy::{Counter, Racy32, Racy64};
 pub use seqcount::SeqCount;
 
 /// A reservation of address space that the system refused, or an arena with no slot left.

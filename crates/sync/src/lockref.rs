@@ -3,7 +3,7 @@
 //! Kernel: lib/lockref.c. Differs: no lock shares the word. What the kernel's lock guards, the name space lock guards
 //! here, and the kernel's "dead" mark is a count of zero.
 
-use crate::facade::{AtomicU32, Ordering};
+use crate::facade::{AtomicU32, Ordering, removed};
 
 /// The count of references to a type-stable object; zero means free.
 #[derive(Debug, Default)]
@@ -61,10 +61,11 @@ impl LockRef {
     #[inline]
     #[must_use]
     pub fn put(&self) -> bool {
-        // [REF-2] pairs with itself and with [REF-1]: whoever frees the object has seen what every holder did to it.
+        // [REF-2], the release half, pairs with the acquire half [REF-4], and with [REF-1]: whoever frees the object has
+        // seen what every holder did to it.
         // Model: models::last_put_sees_every_holder.
-        let order = if cfg!(mutant = "REF-2") { Ordering::Relaxed } else { Ordering::AcqRel };
-        let before = self.0.fetch_sub(1, order);
+        let half = ordering!("REF-4", AcqRel, Release);
+        let before = self.0.fetch_sub(1, if removed("REF-2") { Ordering::Acquire } else { half });
         debug_assert!(before != 0, "a reference was given back twice");
         before == 1
     }

@@ -7,7 +7,7 @@
 use crate::Racy64;
 
 /// One component of a path: the bytes up to the next `/` or the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Component {
     /// The hash of the name.
     pub hash: u32,

@@ -42,3 +42,22 @@ macro_rules! racy {
 
 racy!(Racy32, AtomicU32, u32);
 racy!(Racy64, AtomicU64, u64);
+
+/// A statistic: a sum that many threads add to and nobody decides by.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Writes shared memory: not for hot paths.
+    pub fn add(&self, n: u64) {
+        // Relaxed: a sum orders nothing.
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    pub fn get(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}

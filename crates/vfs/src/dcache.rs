@@ -1,0 +1,253 @@
+//! Dentries: which name in which directory is which inode.
+//!
+//! Kernel: fs/dcache.c. Differs: the tree lives in the cache alone (as on tmpfs), so a miss under a stable directory is
+//! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
+//! cache lines.
+
+use crate::store::Store;
+use crate::uapi::{S_IFDIR, S_IFMT};
+use rcuwalk_sync::name::Component;
+use rcuwalk_sync::{Found, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, type_stable};
+
+/// The longest name kept inside the dentry; longer ones lie in the blob store.
+pub(crate) const INLINE_NAME: usize = 40;
+
+type_stable! {
+    /// All that a hit reads, in one cache line. Everything but `next` changes only under `seq` and the name space lock.
+    pub(crate) struct Dentry {
+        pub(crate) seq: SeqCount,
+        pub(crate) parent: Racy32,
+        pub(crate) hash: Racy32,
+        pub(crate) next: Link,
+        pub(crate) inode: Racy32,
+        /// A [`Meta`].
+        pub(crate) meta: Racy32,
+        /// The name, zero-padded; beyond 40 bytes: its first eight bytes, then the handle of a blob with all of it.
+        pub(crate) name: [Racy64; INLINE_NAME / 8],
+    }
+}
+
+type_stable! {
+    /// What a dentry has besides, which no lookup that hits reads.
+    pub(crate) struct DentryLinks {
+        /// References: one of the tree while hashed, one of each child, one of each user.
+        pub(crate) count: LockRef,
+        /// The neighbours in the parent's list of children, oldest first.
+        pub(crate) sib_prev: Racy32,
+        pub(crate) sib_next: Racy32,
+        /// The position of this entry for `getdents`, increasing along the list.
+        pub(crate) offset: Racy32,
+    }
+}
+
+const _: () = assert!(size_of::<Dentry>() == 64, "a hit reads one cache line");
+
+/// The flags of a dentry: the length of its name, the type of its inode, and its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Meta(pub(crate) u32);
+
+impl Meta {
+    const LEN: u32 = 0xff;
+    const TYPE_SHIFT: u32 = 8;
+    /// In the hash table, and so findable.
+    const HASHED: u32 = 1 << 12;
+    /// The dentry half of the slot is in use.
+    const LIVE: u32 = 1 << 13;
+    /// A directory that anybody may search: all three x bits and no access ACL (S9).
+    const MAY_SEARCH: u32 = 1 << 14;
+
+    pub(crate) fn new(name_len: usize, mode: u32) -> Meta {
+        debug_assert!(name_len <= 255);
+        Meta(name_len as u32 | ((mode & S_IFMT) >> 12) << Self::TYPE_SHIFT | Self::LIVE)
+    }
+
+    #[inline(always)]
+    pub(crate) fn name_len(self) -> usize {
+        (self.0 & Self::LEN) as usize
+    }
+
+    /// The `S_IFMT` bits of the inode's mode.
+    #[inline(always)]
+    pub(crate) fn file_type(self) -> u32 {
+        (self.0 >> Self::TYPE_SHIFT & 0xf) << 12
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_dir(self) -> bool {
+        self.file_type() == S_IFDIR
+    }
+
+    /// Whether this is a hashed dentry whose name is `len` bytes long.
+    #[inline(always)]
+    fn is_hashed_with_len(self, len: u32) -> bool {
+        self.0 & (Self::HASHED | Self::LEN) == Self::HASHED | len
+    }
+
+    #[inline(always)]
+    pub(crate) fn may_search(self) -> bool {
+        self.0 & Self::MAY_SEARCH != 0
+    }
+
+    pub(crate) fn is_hashed(self) -> bool {
+        self.0 & Self::HASHED != 0
+    }
+
+    pub(crate) fn is_live(self) -> bool {
+        self.0 & Self::LIVE != 0
+    }
+
+    pub(crate) fn with_may_search(self, yes: bool) -> Meta {
+        Meta(if yes { self.0 | Self::MAY_SEARCH } else { self.0 & !Self::MAY_SEARCH })
+    }
+
+    pub(crate) fn with_hashed(self, yes: bool) -> Meta {
+        Meta(if yes { self.0 | Self::HASHED } else { self.0 & !Self::HASHED })
+    }
+
+    pub(crate) fn with_name_len(self, len: usize) -> Meta {
+        Meta(self.0 & !Self::LEN | len as u32)
+    }
+}
+
+/// A dentry as a lockless walker saw it: `meta` belongs to it as long as its count is still `seq`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) dentry: Handle,
+    pub(crate) seq: u32,
+    pub(crate) meta: Meta,
+}
+
+/// A name in a path, as the hash table is asked for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) start: usize,
+    pub(crate) component: Component,
+}
+
+impl<'a> Name<'a> {
+    /// The bytes of the name.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        &self.path[self.start..self.start + self.component.len as usize]
+    }
+}
+
+impl Nodes for Store {
+    #[inline(always)]
+    fn link(&self, handle: Handle) -> &Link {
+        &self.dentry(handle).next
+    }
+
+    #[inline(always)]
+    fn hash(&self, handle: Handle) -> u32 {
+        let dentry = self.dentry(handle);
+        bucket_hash(dentry.parent.get(), dentry.hash.get())
+    }
+}
+
+/// The hash of a name in a directory. Names are well mixed already, so the parent only has to keep equal names in
+/// different directories apart.
+#[inline(always)]
+fn bucket_hash(parent: Handle, name: u32) -> u32 {
+    name ^ parent
+}
+
+/// What a lockless look for a name came to.
+pub(crate) enum Look {
+    Hit(Seen),
+    Miss,
+    Astray,
+}
+
+impl Store {
+    /// Looks for `name` in `parent` without a lock. The caller validates `parent` afterwards, and the child by what it
+    /// does with it next.
+    ///
+    /// Kernel: fs/dcache.c `__d_lookup_rcu()`.
+    #[inline(always)]
+    pub(crate) fn d_lookup_rcu(&self, parent: Handle, name: Name<'_>) -> Look {
+        let c = name.component;
+        let (mut seq, mut meta) = (0, Meta(0));
+        let found = self.chains.find(self, bucket_hash(parent, c.hash), |at| {
+            let d = self.dentry(at);
+            // First the count, then what it covers: a dentry that changes under our eyes fails its validation later.
+            seq = d.seq.begin();
+            meta = Meta(d.meta.get());
+            d.parent.get() == parent
+                && d.hash.get() == c.hash
+                && meta.is_hashed_with_len(c.len)
+                && d.name[0].get() == c.first
+                && (c.len <= 8 || self.rest_eq(d, name))
+        });
+        match found {
+            Found::Hit(dentry) => Look::Hit(Seen { dentry, seq, meta }),
+            Found::Miss => Look::Miss,
+            Found::Astray => Look::Astray,
+        }
+    }
+
+    /// Whether the name of `d`, whose length and first word are those of `name`, equals it wholly.
+    #[inline]
+    fn rest_eq(&self, d: &Dentry, name: Name<'_>) -> bool {
+        let c = name.component;
+        if c.len as usize <= INLINE_NAME {
+            return c.rest_eq(name.path, name.start, &d.name);
+        }
+        let blob = d.name[1].get() as Handle;
+        (1..).zip(c.words(name.path, name.start, 1)).all(|(i, word)| word == self.blobs.word(blob, i))
+    }
+
+    /// The name of `dentry`; the caller holds the name space lock, or validates.
+    pub(crate) fn d_name(&self, dentry: Handle) -> Vec<u8> {
+        let d = self.dentry(dentry);
+        let len = Meta(d.meta.get()).name_len();
+        let mut out = Vec::new();
+        if len > INLINE_NAME {
+            // Fails only without memory, and then leaves an empty name: callers that show names cannot do better.
+            let _ = self.blobs.read(d.name[1].get() as Handle, &mut out);
+        } else {
+            out.extend(d.name.iter().flat_map(|word| word.get().to_le_bytes()).take(len));
+        }
+        out
+    }
+
+    /// Takes a reference to `seen` if it is still what was seen.
+    ///
+    /// Kernel: fs/namei.c `legitimize_path()`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn legitimize(&self, seen: Seen) -> bool {
+        if !self.links(seen.dentry).count.get_not_zero() {
+            return false;
+        }
+        // The reference keeps the slot from being used again, so what the count says now stays true.
+        let stale = self.dentry(seen.dentry).seq.retry(seen.seq);
+        if stale {
+            self.dput(seen.dentry);
+        }
+        !stale
+    }
+
+    /// `dentry` as it is now, for a caller that holds a reference or the name space lock.
+    pub(crate) fn see(&self, dentry: Handle) -> Seen {
+        let d = self.dentry(dentry);
+        loop {
+            let seq = d.seq.wait();
+            let meta = Meta(d.meta.get());
+            if !d.seq.retry(seq) {
+                return Seen { dentry, seq, meta };
+            }
+        }
+    }
+
+    /// Gives a reference back, and frees the dentry, and its inode with it, if it was the last.
+    ///
+    /// Kernel: fs/dcache.c `dput()`.
+    #[inline]
+    pub(crate) fn dput(&self, dentry: Handle) {
+        if self.links(dentry).count.put() {
+            let mut ns = self.lock();
+            self.dentry_free(&mut ns, dentry);
+        }
+    }
+}

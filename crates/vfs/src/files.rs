@@ -1,0 +1,254 @@
+//! Open files and descriptor tables.
+//!
+//! Kernel: include/linux/fs.h `struct file`, fs/file.c.
+
+use crate::cred::Cred;
+use crate::errno::{Errno, Result};
+use crate::kernel::Kernel;
+use crate::mount::Path;
+use crate::store::Contents;
+use crate::uapi::FD_CLOEXEC;
+use rcuwalk_sync::{Handle, Racy32, Racy64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What an open file may be used for. Kernel: `FMODE_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileMode {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Opened with `O_PATH`: names a place, and nothing else.
+    pub(crate) path: bool,
+    /// Counts as a writer of the inode.
+    pub(crate) writer: bool,
+}
+
+/// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`] gives back.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    /// `O_*` as `F_GETFL` shows them.
+    pub(crate) flags: Racy32,
+    /// The credential at open; `linkat` asks for the very same one.
+    pub(crate) cred: Arc<Cred>,
+    /// The contents of a regular file, once they were needed.
+    pub(crate) contents: OnceLock<Arc<Contents>>,
+    /// The position, in bytes, or the offset in a directory. Changes under `seek`.
+    pub(crate) pos: Racy64,
+    pub(crate) seek: Mutex<()>,
+    /// The child that `getdents` gave last; a hint.
+    pub(crate) cursor: Racy32,
+}
+
+/// One number of a descriptor table.
+#[derive(Debug, Clone)]
+struct Slot {
+    file: Arc<File>,
+    cloexec: bool,
+}
+
+/// A descriptor table. Threads that were cloned with `CLONE_FILES` share one.
+#[derive(Debug)]
+pub(crate) struct Files {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Option<Slot>>,
+    /// No number below this is free.
+    next: usize,
+    /// `RLIMIT_NOFILE`, soft.
+    limit: usize,
+}
+
+impl Table {
+    fn lowest_free(&self, from: usize) -> usize {
+        let from = from.max(self.next);
+        self.slots
+            .iter()
+            .skip(from)
+            .position(Option::is_none)
+            .map_or(self.slots.len().max(from), |at| from + at)
+    }
+
+    /// Puts a file at number `fd`; what was there comes back.
+    fn put(&mut self, fd: usize, slot: Slot) -> Result<Option<Slot>> {
+        if fd >= self.slots.len() {
+            self.slots.try_reserve(fd + 1 - self.slots.len()).map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize(fd + 1, None);
+        }
+        if fd == self.next {
+            self.next += 1;
+        }
+        Ok(self.slots[fd].replace(slot))
+    }
+
+    fn take(&mut self, fd: usize) -> Option<Slot> {
+        let slot = self.slots.get_mut(fd)?.take();
+        self.next = self.next.min(fd);
+        slot
+    }
+}
+
+fn number(fd: i32) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| Errno::EBADF)
+}
+
+impl Files {
+    /// An empty table for `limit` descriptors.
+    pub(crate) fn new(limit: usize) -> Files {
+        Files { table: Mutex::new(Table { limit, ..Table::default() }) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails as an open would that finds no free number.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`.
+    #[inline]
+    pub(crate) fn check_room(&self) -> Result<()> {
+        let table = self.table();
+        // The usual table has its first free number at hand.
+        let free = match table.slots.get(table.next) {
+            Some(Some(_)) => table.lowest_free(0),
+            _ => table.next,
+        };
+        if free >= table.limit { Err(Errno::EMFILE) } else { Ok(()) }
+    }
+
+    /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` when that number is beyond the limit, `ENOMEM`.
+    ///
+    /// Kernel: fs/file.c `alloc_fd()`, `fd_install()`.
+    pub(crate) fn install(
+        &self,
+        file: Arc<File>,
+        cloexec: bool,
+        from: usize,
+    ) -> std::result::Result<i32, (Errno, Arc<File>)> {
+        let mut table = self.table();
+        let fd = table.lowest_free(from);
+        if fd >= table.limit {
+            return Err((Errno::EMFILE, file));
+        }
+        if from == 0 {
+            table.next = fd;
+        }
+        match table.put(fd, Slot { file: Arc::clone(&file), cloexec }) {
+            Ok(_) => Ok(fd as i32),
+            Err(errno) => Err((errno, file)),
+        }
+    }
+
+    /// The file behind `fd`. The caller gives it back through [`Kernel::fput`].
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn get(&self, fd: i32) -> Result<Arc<File>> {
+        let table = self.table();
+        let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
+        Ok(Arc::clone(&slot.file))
+    }
+
+    /// Takes `fd` out of the table. Kernel: fs/file.c `file_close_fd()`.
+    pub(crate) fn remove(&self, fd: i32) -> Result<Arc<File>> {
+        let fd = number(fd)?;
+        self.table().take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)
+    }
+
+    /// Puts the file behind `old` at `new` as well; what was at `new` comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` for an `old` that is not open or a `new` beyond the limit, `ENOMEM`.
+    ///
+    /// Kernel: fs/file.c `do_dup2()`.
+    pub(crate) fn dup_to(&self, old: i32, new: i32, cloexec: bool) -> Result<Option<Arc<File>>> {
+        let mut table = self.table();
+        let to = number(new)?;
+        if to >= table.limit {
+            return Err(Errno::EBADF);
+        }
+        let file = table.slots.get(number(old)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?.file.clone();
+        Ok(table.put(to, Slot { file, cloexec })?.map(|slot| slot.file))
+    }
+
+    /// The descriptor flags of `fd`: `FD_CLOEXEC` or 0.
+    pub(crate) fn fd_flags(&self, fd: i32) -> Result<i32> {
+        let table = self.table();
+        let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
+        Ok(if slot.cloexec { FD_CLOEXEC } else { 0 })
+    }
+
+    /// Sets the descriptor flags of `fd`.
+    pub(crate) fn set_fd_flags(&self, fd: i32, flags: i32) -> Result<()> {
+        let mut table = self.table();
+        let slot = table.slots.get_mut(number(fd)?).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        slot.cloexec = flags & FD_CLOEXEC != 0;
+        Ok(())
+    }
+
+    /// The soft limit on descriptors, `RLIMIT_NOFILE`.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.table().limit = limit;
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.table().limit
+    }
+
+    /// A copy of the table, as fork makes one.
+    pub(crate) fn duplicate(&self) -> Files {
+        let table = self.table();
+        let copy = Table { slots: table.slots.clone(), next: table.next, limit: table.limit };
+        Files { table: Mutex::new(copy) }
+    }
+
+    /// Takes every file out, for `fput`.
+    pub(crate) fn drain(&self) -> Vec<Arc<File>> {
+        let mut table = self.table();
+        table.next = 0;
+        std::mem::take(&mut table.slots).into_iter().flatten().map(|slot| slot.file).collect()
+    }
+}
+
+/// A file borrowed from a table for one call.
+pub(crate) struct FileRef<'a> {
+    kernel: &'a Kernel,
+    file: Option<Arc<File>>,
+}
+
+impl<'a> FileRef<'a> {
+    pub(crate) fn new(kernel: &'a Kernel, file: Arc<File>) -> Self {
+        FileRef { kernel, file: Some(file) }
+    }
+}
+
+impl std::ops::Deref for FileRef<'_> {
+    type Target = Arc<File>;
+
+    fn deref(&self) -> &Arc<File> {
+        match &self.file {
+            Some(file) => file,
+            None => unreachable!("taken only by drop"),
+        }
+    }
+}
+
+impl Drop for FileRef<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.kernel.fput(file);
+        }
+    }
+}

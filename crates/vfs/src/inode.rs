@@ -1,0 +1,341 @@
+//! Inodes: what a name leads to.
+//!
+//! The 64 bytes that `stat` and a permission check read change only under the inode's sequence count; what is asked for
+//! rarely lies apart in [`InodeRest`].
+
+use crate::acl::AclEntry;
+use crate::errno::{Errno, Result};
+use crate::perm::{AclSource, InodeAttr};
+use crate::store::{Namespace, Store};
+use crate::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
+use rcuwalk_sync::{Handle, Racy32, Racy64, SeqCount, type_stable};
+
+type_stable! {
+    /// The fields of `stat`. Written under `seq` and the name space lock.
+    pub(crate) struct Inode {
+        pub(crate) seq: SeqCount,
+        /// The mode in the low 16 bits; [`flags`] above them.
+        pub(crate) mode: Racy32,
+        pub(crate) uid: Racy32,
+        pub(crate) gid: Racy32,
+        pub(crate) nlink: Racy32,
+        /// The blob with the access ACL, one word an entry; 0 if there is none.
+        pub(crate) acl: Racy32,
+        /// Bytes.
+        pub(crate) size: Racy64,
+        pub(crate) ino: Racy64,
+        /// Packed by [`pack_time`].
+        pub(crate) atime: Racy64,
+        pub(crate) mtime: Racy64,
+        pub(crate) ctime: Racy64,
+    }
+}
+
+type_stable! {
+    /// What an inode has besides; under the same locks.
+    pub(crate) struct InodeRest {
+        /// Dentries that lead here, hashed or not.
+        pub(crate) count: Racy32,
+        /// The blob with the default ACL; 0 if there is none.
+        pub(crate) default_acl: Racy32,
+        /// Other extended attributes: an index into [`Namespace::xattrs`], 0 if there are none.
+        pub(crate) xattrs: Racy32,
+        /// By type: the blob of a link's body, the contents of a file (an index into [`Namespace::contents`], 0 if it has
+        /// none), the device number.
+        pub(crate) data: Racy32,
+        pub(crate) btime: Racy64,
+        /// 512-byte units, where [`flags::BLOCKS_STORED`] says so.
+        pub(crate) blocks: Racy64,
+        /// Directories: the ends of the list of children. Files keep their count of writers in `first_child`.
+        pub(crate) first_child: Racy32,
+        pub(crate) last_child: Racy32,
+        /// Directories: the offset of the next entry.
+        pub(crate) next_offset: Racy32,
+        /// Directories: the one dentry.
+        pub(crate) alias: Racy32,
+    }
+}
+
+const _: () = assert!(size_of::<Inode>() == 64, "stat reads one cache line beside the dentry's");
+
+/// Bits of [`Inode::mode`] above the mode; the lower ones are `IFLAG_*` of [`crate::perm`], shifted.
+pub(crate) mod flags {
+    /// chattr +i.
+    pub(crate) const IMMUTABLE: u32 = crate::perm::IFLAG_IMMUTABLE << 16;
+    /// chattr +a.
+    pub(crate) const APPEND: u32 = crate::perm::IFLAG_APPEND << 16;
+    /// chattr +A.
+    pub(crate) const NOATIME: u32 = crate::perm::IFLAG_NOATIME << 16;
+    /// A directory that was removed.
+    pub(crate) const DEAD: u32 = crate::perm::IFLAG_DEAD << 16;
+    /// Made by `O_TMPFILE` without `O_EXCL`: may be linked although it has no name.
+    pub(crate) const LINKABLE: u32 = 1 << 20;
+    /// Imported without its contents, which cannot be read therefore.
+    pub(crate) const NO_CONTENT: u32 = 1 << 21;
+    /// The blocks are in [`super::InodeRest::blocks`]; otherwise they follow from the size.
+    pub(crate) const BLOCKS_STORED: u32 = 1 << 22;
+    /// The times do not fit a word each: they are in [`super::Namespace::wide_times`].
+    pub(crate) const WIDE_TIMES: u32 = 1 << 23;
+}
+
+/// The four times of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Times {
+    pub(crate) atime: Timespec,
+    pub(crate) mtime: Timespec,
+    pub(crate) ctime: Timespec,
+    pub(crate) btime: Timespec,
+}
+
+/// Everything `stat` and `statx` tell of an inode, from one instant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kstat {
+    pub(crate) ino: u64,
+    pub(crate) mode: u32,
+    pub(crate) iflags: u32,
+    pub(crate) nlink: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u32,
+    pub(crate) size: u64,
+    pub(crate) blocks: u64,
+    pub(crate) times: Times,
+}
+
+/// A time in one word: 34 bits of seconds, signed, so 1697 to 2242, and 30 of nanoseconds. Times beyond are kept whole
+/// elsewhere.
+pub(crate) fn pack_time(t: Timespec) -> Option<u64> {
+    let fits = (-(1 << 33)..1 << 33).contains(&t.sec);
+    fits.then_some((t.sec as u64) << 30 | u64::from(t.nsec))
+}
+
+#[inline(always)]
+pub(crate) fn unpack_time(word: u64) -> Timespec {
+    Timespec { sec: word as i64 >> 30, nsec: (word & ((1 << 30) - 1)) as u32 }
+}
+
+/// The blocks of a file or directory that owns just the pages its size needs.
+#[inline(always)]
+pub(crate) fn blocks_of_size(size: u64) -> u64 {
+    size.div_ceil(4096).saturating_mul(8)
+}
+
+/// The access ACL of an inode, read entry by entry from shared words; the caller validates the inode's count.
+pub(crate) struct RacyAcl<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) blob: Handle,
+}
+
+impl<'a> AclSource for RacyAcl<'a> {
+    type Entries = RacyAclEntries<'a>;
+
+    #[inline]
+    fn access_acl(&self) -> Option<RacyAclEntries<'a>> {
+        let words = self.store.blobs.len(self.blob) / 8;
+        (self.blob != 0).then(|| RacyAclEntries {
+            store: self.store,
+            blob: self.blob,
+            range: 0..words as u32,
+        })
+    }
+}
+
+/// See [`RacyAcl`].
+pub(crate) struct RacyAclEntries<'a> {
+    store: &'a Store,
+    blob: Handle,
+    range: std::ops::Range<u32>,
+}
+
+impl Iterator for RacyAclEntries<'_> {
+    type Item = AclEntry;
+
+    fn next(&mut self) -> Option<AclEntry> {
+        self.range.next().map(|i| AclEntry::from_word(self.store.blobs.word(self.blob, i)))
+    }
+}
+
+impl Inode {
+    /// What a permission check needs, as it is at this moment.
+    #[inline(always)]
+    pub(crate) fn attr(&self) -> InodeAttr {
+        let mode = self.mode.get();
+        InodeAttr { mode: mode & 0xffff, uid: self.uid.get(), gid: self.gid.get(), iflags: mode >> 16 }
+    }
+}
+
+impl Store {
+    /// Runs `read` on the inode until nothing changed meanwhile.
+    #[inline(always)]
+    pub(crate) fn read_inode<R>(&self, inode: Handle, mut read: impl FnMut(&Inode) -> R) -> R {
+        let i = self.inode(inode);
+        loop {
+            let seq = i.seq.wait();
+            let value = read(i);
+            if !i.seq.retry(seq) {
+                return value;
+            }
+        }
+    }
+
+    /// Fills in everything `stat` tells, in one consistent copy.
+    ///
+    /// Kernel: fs/stat.c `generic_fillattr()`.
+    #[inline(always)]
+    pub(crate) fn fill_kstat(&self, inode: Handle, want_btime: bool) -> Kstat {
+        let stat = self.snapshot(inode, want_btime);
+        if stat.iflags & flags::WIDE_TIMES != 0 { self.fill_wide_times(inode) } else { stat }
+    }
+
+    #[inline(always)]
+    fn snapshot(&self, inode: Handle, want_btime: bool) -> Kstat {
+        self.read_inode(inode, |i| {
+            let mode = i.mode.get();
+            let size = i.size.get();
+            let mut stat = Kstat {
+                ino: i.ino.get(),
+                mode: mode & 0xffff,
+                iflags: mode & !0xffff,
+                nlink: i.nlink.get(),
+                uid: i.uid.get(),
+                gid: i.gid.get(),
+                rdev: 0,
+                size,
+                blocks: blocks_of_size(size),
+                times: Times {
+                    atime: unpack_time(i.atime.get()),
+                    mtime: unpack_time(i.mtime.get()),
+                    ctime: unpack_time(i.ctime.get()),
+                    btime: Timespec::default(),
+                },
+            };
+            let from_size = mode & flags::BLOCKS_STORED == 0 && matches!(mode & S_IFMT, S_IFREG | S_IFDIR);
+            if want_btime || !from_size {
+                self.fill_rest(inode, &mut stat);
+            }
+            stat
+        })
+    }
+
+    /// The part of [`snapshot`](Self::snapshot) that lies apart.
+    #[cold]
+    fn fill_rest(&self, inode: Handle, stat: &mut Kstat) {
+        let rest = self.inode_rest(inode);
+        stat.times.btime = unpack_time(rest.btime.get());
+        if matches!(stat.mode & S_IFMT, crate::uapi::S_IFCHR | crate::uapi::S_IFBLK) {
+            stat.rdev = rest.data.get();
+        }
+        if stat.iflags & flags::BLOCKS_STORED != 0 {
+            stat.blocks = rest.blocks.get();
+        } else if !matches!(stat.mode & S_IFMT, S_IFREG | S_IFDIR) {
+            stat.blocks = 0;
+        }
+    }
+
+    /// Times before 1697 or after 2242. They are rare, and kept whole under the lock, where nothing else changes either.
+    #[cold]
+    fn fill_wide_times(&self, inode: Handle) -> Kstat {
+        let ns = self.lock();
+        Kstat { times: self.times(&ns, inode), ..self.snapshot(inode, true) }
+    }
+
+    /// The four times of an inode; for callers that hold the lock.
+    pub(crate) fn times(&self, ns: &Namespace, inode: Handle) -> Times {
+        let i = self.inode(inode);
+        ns.wide_times.get(&inode).copied().unwrap_or_else(|| Times {
+            atime: unpack_time(i.atime.get()),
+            mtime: unpack_time(i.mtime.get()),
+            ctime: unpack_time(i.ctime.get()),
+            btime: unpack_time(self.inode_rest(inode).btime.get()),
+        })
+    }
+
+    /// Replaces the times of an inode, whose count the caller has opened.
+    pub(crate) fn set_times(&self, ns: &mut Namespace, inode: Handle, times: Times) {
+        let i = self.inode(inode);
+        let packed = [times.atime, times.mtime, times.ctime, times.btime].map(pack_time);
+        let mode = i.mode.get();
+        if let [Some(atime), Some(mtime), Some(ctime), Some(btime)] = packed {
+            i.atime.set(atime);
+            i.mtime.set(mtime);
+            i.ctime.set(ctime);
+            self.inode_rest(inode).btime.set(btime);
+            if mode & flags::WIDE_TIMES != 0 {
+                i.mode.set(mode & !flags::WIDE_TIMES);
+                ns.wide_times.remove(&inode);
+            }
+        } else {
+            i.mode.set(mode | flags::WIDE_TIMES);
+            ns.wide_times.insert(inode, times);
+        }
+    }
+
+    /// Stamps the chosen times of an inode, whose count the caller has opened, with `now`.
+    pub(crate) fn touch(&self, ns: &mut Namespace, inode: Handle, which: Touch, now: Timespec) {
+        let i = self.inode(inode);
+        match pack_time(now) {
+            Some(word) if i.mode.get() & flags::WIDE_TIMES == 0 => {
+                if which.atime {
+                    i.atime.set(word);
+                }
+                if which.mtime {
+                    i.mtime.set(word);
+                }
+                if which.ctime {
+                    i.ctime.set(word);
+                }
+            }
+            _ => {
+                let mut times = self.times(ns, inode);
+                for (chosen, time) in [
+                    (which.atime, &mut times.atime),
+                    (which.mtime, &mut times.mtime),
+                    (which.ctime, &mut times.ctime),
+                ] {
+                    if chosen {
+                        *time = now;
+                    }
+                }
+                self.set_times(ns, inode, times);
+            }
+        }
+    }
+
+    /// The body of a symlink; for callers that validate, or hold the lock or a reference.
+    pub(crate) fn link_body(&self, inode: Handle, out: &mut Vec<u8>) -> Result<()> {
+        self.blobs.read(self.inode_rest(inode).data.get(), out).map_err(|_| Errno::ENOMEM)
+    }
+}
+
+/// Which times an operation stamps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Touch {
+    pub(crate) atime: bool,
+    pub(crate) mtime: bool,
+    pub(crate) ctime: bool,
+}
+
+impl Touch {
+    /// The status changed.
+    pub(crate) const C: Touch = Touch { atime: false, mtime: false, ctime: true };
+    /// The contents changed.
+    pub(crate) const MC: Touch = Touch { atime: false, mtime: true, ctime: true };
+    /// The contents were read.
+    pub(crate) const A: Touch = Touch { atime: true, mtime: false, ctime: false };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_pack_and_unpack() {
+        let edge = 1 << 33;
+        for t in [(0, 0), (-1, 999_999_999), (1_700_000_000, 5), (edge - 1, 999_999_999), (-edge, 1)] {
+            let t = Timespec { sec: t.0, nsec: t.1 };
+            assert_eq!(unpack_time(pack_time(t).unwrap()), t);
+        }
+        assert_eq!(pack_time(Timespec { sec: edge, nsec: 0 }), None);
+        assert_eq!(pack_time(Timespec { sec: -edge - 1, nsec: 0 }), None);
+    }
+}

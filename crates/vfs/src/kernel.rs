@@ -1,0 +1,412 @@
+//! The file system as a whole: the store, its mounts and settings, and the handle that users hold.
+
+use crate::acl::Acl;
+use crate::cred::Cred;
+use crate::errno::Result;
+use crate::files::File;
+use crate::inode::{Times, Touch, flags};
+use crate::loader::Loader;
+use crate::mount::{self, Mount, Path};
+use crate::namei::Bail;
+use crate::pages::PageBudget;
+use crate::perm::Protected;
+use crate::store::{Capacity, InodeInit, Store};
+use crate::task::Task;
+use crate::uapi::{S_IFDIR, S_IFMT, Timespec};
+use crate::userns::{IdView, UserNamespace};
+use rcuwalk_sync::{Arena, Counter, Handle, Racy32};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Gives the present time. Inode times are stamped with it.
+pub type Clock = Box<dyn Fn() -> Timespec + Send + Sync>;
+
+/// How paths are walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WalkMode {
+    /// Lockless, falling back to references when something changes on the way. The default.
+    #[default]
+    Rcu,
+    /// Holding a reference to every directory on the way: the fallback alone, for comparison and tests.
+    RefOnly,
+}
+
+/// What all tasks share.
+pub(crate) struct Kernel {
+    pub(crate) store: Store,
+    mounts: Arena<Mount>,
+    walk_mode: Racy32,
+    sb_flags: Racy32,
+    protected: Protected,
+    /// `st_dev` of everything in it.
+    pub(crate) dev: u64,
+    clock: Clock,
+    bails: [Counter; Bail::ALL.len()],
+    root: Path,
+    /// Who mounted it.
+    user_ns: Arc<UserNamespace>,
+    /// Pages of file contents there may be.
+    pub(crate) budget: Arc<PageBudget>,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("usage", &self.store.usage()).finish_non_exhaustive()
+    }
+}
+
+/// An in-memory file system with Linux's rules. Cloning gives another handle to the same one; any number of threads may
+/// use it.
+///
+/// A fresh one holds an empty root directory, `root:root`, mode 0755.
+///
+/// ```
+/// use rcuwalk::{Cred, Errno, Vfs};
+///
+/// let vfs = Vfs::new()?;
+/// let root = vfs.task(Cred::root());
+/// root.mkdir(b"/secret", 0o700)?;
+/// root.creat(b"/secret/plan", 0o644)?;
+///
+/// let user = vfs.task(Cred::user(1000, 1000, &[]));
+/// assert_eq!(user.stat(b"/secret/plan"), Err(Errno::EACCES));
+/// # Ok::<(), Errno>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Vfs(pub(crate) Arc<Kernel>);
+
+/// Settings of a new [`Vfs`].
+pub struct VfsBuilder {
+    capacity: Capacity,
+    protected: Protected,
+    clock: Clock,
+    dev: u64,
+    mount_flags: u32,
+    pages: u64,
+}
+
+impl std::fmt::Debug for VfsBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VfsBuilder").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+/// What a [`Vfs`] holds, and how its walks went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// Slots in use: one for each name, and for each open file that lost its name.
+    pub entries: u32,
+    /// Bytes of long names, link bodies and ACLs.
+    pub blob_bytes: u64,
+    /// Lockless walks that gave up, by reason, since the file system was made.
+    pub bails: Vec<(&'static str, u64)>,
+}
+
+/// Restrictions of the mount, as mount(8)'s options of the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MountOptions {
+    /// `ro`: nothing can be changed through it (`EROFS`).
+    pub read_only: bool,
+    /// `noexec`: no file can be executed (`EACCES`).
+    pub noexec: bool,
+    /// `nosuid`: set-id bits and file capabilities have no effect.
+    pub nosuid: bool,
+    /// `nodev`: no device can be opened (`EACCES`).
+    pub nodev: bool,
+    /// `nosymfollow`: no link is followed (`ELOOP`).
+    pub nosymfollow: bool,
+    /// `noatime`: access times do not change.
+    pub noatime: bool,
+    /// `nodiratime`: access times of directories do not change.
+    pub nodiratime: bool,
+    /// `strictatime`: access times change with every access, and not, as by default, at most once a day or after a
+    /// modification.
+    pub strictatime: bool,
+}
+
+impl MountOptions {
+    fn flags(self) -> u32 {
+        [
+            (self.read_only, mount::flags::RDONLY),
+            (self.noexec, mount::flags::NOEXEC),
+            (self.nosuid, mount::flags::NOSUID),
+            (self.nodev, mount::flags::NODEV),
+            (self.nosymfollow, mount::flags::NOSYMFOLLOW),
+            (self.noatime, mount::flags::NOATIME),
+            (self.nodiratime, mount::flags::NODIRATIME),
+            (!self.strictatime, mount::flags::RELATIME),
+        ]
+        .into_iter()
+        .filter(|(on, _)| *on)
+        .fold(0, |all, (_, flag)| all | flag)
+    }
+}
+
+/// The superblock is read-only.
+const SB_RDONLY: u32 = 1;
+
+/// The one mount there is.
+const ROOT_MOUNT: Handle = 1;
+
+impl Default for VfsBuilder {
+    fn default() -> Self {
+        VfsBuilder {
+            capacity: Capacity { objects: 1 << 24, blob_words: 1 << 27 },
+            protected: Protected::default(),
+            clock: Box::new(system_time),
+            dev: 0x1d,
+            mount_flags: MountOptions::default().flags(),
+            pages: u64::MAX,
+        }
+    }
+}
+
+impl VfsBuilder {
+    /// The most names and inodes there can be; 16,777,215 unless set. Room is reserved for them as address space, about
+    /// 200 bytes each, and costs memory only where it is used.
+    #[must_use]
+    pub fn capacity(mut self, objects: u32) -> Self {
+        let objects = objects.clamp(16, 1 << 28);
+        self.capacity =
+            Capacity { objects: objects.saturating_add(1), blob_words: objects.saturating_mul(8) };
+        self
+    }
+
+    /// The `fs.protected_*` settings; all off unless set.
+    #[must_use]
+    pub fn protected(mut self, protected: Protected) -> Self {
+        self.protected = protected;
+        self
+    }
+
+    /// Where inode times come from; the system's clock unless set.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The device number (`st_dev`) of the file system.
+    #[must_use]
+    pub fn dev(mut self, dev: u64) -> Self {
+        self.dev = dev;
+        self
+    }
+
+    /// What the mount forbids.
+    #[must_use]
+    pub fn mount_options(mut self, options: MountOptions) -> Self {
+        self.mount_flags = options.flags();
+        self
+    }
+
+    /// The most bytes that the contents of all files may take, counted in pages of 4096; without limit unless set.
+    /// Writing more is `ENOSPC`.
+    #[must_use]
+    pub fn size_limit(mut self, bytes: u64) -> Self {
+        self.pages = bytes / 4096;
+        self
+    }
+
+    /// Makes the file system.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the system refuses the address space for the capacity.
+    pub fn build(self) -> Result<Vfs> {
+        // The name hash is keyed, so that a hostile tree cannot choose its collisions.
+        let seed = RandomState::new().hash_one(0);
+        let store = Store::new(self.capacity, seed)?;
+        let mounts = Arena::<Mount>::new(4096)?;
+        let now = (self.clock)();
+        let times = Times { atime: now, mtime: now, ctime: now, btime: now };
+        let init = InodeInit {
+            mode: S_IFDIR | 0o755,
+            nlink: 2,
+            size: EMPTY_DIR_SIZE,
+            times,
+            ..InodeInit::default()
+        };
+        let dentry = store.new_inode(&mut store.lock(), &init)?;
+        let mnt = mounts.alloc()?;
+        debug_assert_eq!(mnt, ROOT_MOUNT);
+        mounts.get(mnt).flags.set(self.mount_flags);
+        mounts.get(mnt).root.set(dentry);
+        Ok(Vfs(Arc::new(Kernel {
+            store,
+            mounts,
+            walk_mode: Racy32::new(0),
+            sb_flags: Racy32::new(0),
+            protected: self.protected,
+            dev: self.dev,
+            clock: self.clock,
+            bails: Default::default(),
+            root: Path { mnt, dentry },
+            user_ns: UserNamespace::init(),
+            budget: Arc::new(PageBudget::new(self.pages)),
+        })))
+    }
+}
+
+/// `st_size` of an empty directory, and what each entry adds, as on tmpfs.
+pub(crate) const EMPTY_DIR_SIZE: u64 = 40;
+pub(crate) const DIRENT_SIZE: u64 = 20;
+
+fn system_time() -> Timespec {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Timespec { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
+impl Vfs {
+    /// An empty file system with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`VfsBuilder::build`].
+    pub fn new() -> Result<Vfs> {
+        Vfs::builder().build()
+    }
+
+    /// Settings for a new file system.
+    pub fn builder() -> VfsBuilder {
+        VfsBuilder::default()
+    }
+
+    /// A new process with credential `cred`: its root and current directory are the root of the tree, its umask 022, its
+    /// descriptor table empty.
+    pub fn task(&self, cred: Cred) -> Task {
+        Task::new(&self.0, cred)
+    }
+
+    /// Adds whole trees; holds the lock of the tree while it lives.
+    pub fn loader(&self) -> Loader<'_> {
+        Loader::new(&self.0)
+    }
+
+    /// How paths are walked from now on.
+    pub fn set_walk_mode(&self, mode: WalkMode) {
+        self.0.walk_mode.set(u32::from(mode == WalkMode::RefOnly));
+    }
+
+    /// Makes the superblock read-only, or writable again: `mount -o remount,ro`. Unlike a read-only mount it also
+    /// forbids what is already reached another way, and is reported before missing permission.
+    pub fn set_read_only(&self, yes: bool) {
+        self.0.sb_flags.set(if yes { SB_RDONLY } else { 0 });
+    }
+
+    /// Changes what the mount forbids: `mount -o remount,bind`.
+    pub fn set_mount_options(&self, options: MountOptions) {
+        self.0.mount(ROOT_MOUNT).flags.set(options.flags());
+    }
+
+    /// What it holds, and how its walks went.
+    pub fn stats(&self) -> Stats {
+        let (entries, blob_bytes) = self.0.store.usage();
+        let bails = Bail::ALL.iter().map(|&(bail, name)| (name, self.0.bails[bail as usize].get())).collect();
+        Stats { entries, blob_bytes, bails }
+    }
+}
+
+impl Kernel {
+    pub(crate) fn root(&self) -> Path {
+        self.root
+    }
+
+    #[inline(always)]
+    pub(crate) fn walk_mode(&self) -> WalkMode {
+        if self.walk_mode.get() == 0 { WalkMode::Rcu } else { WalkMode::RefOnly }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sb_rdonly(&self) -> bool {
+        self.sb_flags.get() & SB_RDONLY != 0
+    }
+
+    /// How ids look through the mount.
+    pub(crate) fn id_view(&self) -> IdView<'_> {
+        IdView { sb_ns: &self.user_ns, idmap: None }
+    }
+
+    /// The default ACL of a directory; for callers that hold the lock.
+    pub(crate) fn default_acl(&self, dir: Handle) -> Result<Option<Acl>> {
+        let blob = self.store.inode_rest(dir).default_acl.get();
+        if blob == 0 { Ok(None) } else { self.store.acl(blob).map(Some) }
+    }
+
+    pub(crate) fn protected(&self) -> Protected {
+        self.protected
+    }
+
+    #[inline(always)]
+    pub(crate) fn mount(&self, mnt: Handle) -> &Mount {
+        self.mounts.get(mnt)
+    }
+
+    /// Whether the mount has any of these [`mount::flags`].
+    #[inline(always)]
+    pub(crate) fn mount_has(&self, mnt: Handle, flags: u32) -> bool {
+        self.mount(mnt).flags.get() & flags != 0
+    }
+
+    /// Whether nothing can be written through the mount. Kernel: fs/namespace.c `mnt_want_write()`.
+    pub(crate) fn mount_rdonly(&self, mnt: Handle) -> bool {
+        self.sb_rdonly() || self.mount_has(mnt, mount::flags::RDONLY)
+    }
+
+    pub(crate) fn now(&self) -> Timespec {
+        (self.clock)()
+    }
+
+    pub(crate) fn count_bail(&self, bail: Bail) {
+        self.bails[bail as usize].add(1);
+    }
+
+    /// Whether reading this inode through this mount would change its access time.
+    ///
+    /// Kernel: fs/inode.c `atime_needs_update()`.
+    pub(crate) fn atime_needs_update(&self, mnt: Handle, inode: Handle) -> bool {
+        let stat = self.store.fill_kstat(inode, false);
+        let is_dir = stat.mode & S_IFMT == S_IFDIR;
+        let mnt_flags = self.mount(mnt).flags.get();
+        if stat.iflags & flags::NOATIME != 0
+            || self.mount_rdonly(mnt)
+            || mnt_flags & mount::flags::NOATIME != 0
+            || is_dir && mnt_flags & mount::flags::NODIRATIME != 0
+        {
+            return false;
+        }
+        if mnt_flags & mount::flags::RELATIME == 0 {
+            return true;
+        }
+        let t = stat.times;
+        t.mtime >= t.atime || t.ctime >= t.atime || self.now().sec - t.atime.sec >= 24 * 60 * 60
+    }
+
+    /// Stamps times of an inode with the present.
+    pub(crate) fn touch_now(&self, inode: Handle, which: Touch) {
+        let now = self.now();
+        let mut ns = self.store.lock();
+        let _change = self.store.inode(inode).seq.write();
+        self.store.touch(&mut ns, inode, which, now);
+    }
+
+    /// Stamps the access time if reading through this mount does that. Kernel: fs/inode.c `touch_atime()`.
+    pub(crate) fn touch_atime(&self, mnt: Handle, inode: Handle) {
+        if self.atime_needs_update(mnt, inode) {
+            self.touch_now(inode, Touch::A);
+        }
+    }
+
+    /// Gives an open file back; closes it if this was the last use. Kernel: fs/file_table.c `fput()`.
+    #[inline]
+    pub(crate) fn fput(&self, file: Arc<File>) {
+        if let Some(file) = Arc::into_inner(file) {
+            if file.mode.writer {
+                let ns = self.store.lock();
+                self.store.put_write_access(&ns, file.inode);
+            }
+            self.store.dput(file.path.dentry);
+        }
+    }
+}

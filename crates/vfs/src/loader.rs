@@ -1,0 +1,399 @@
+//! Adding whole trees.
+
+use crate::acl::{Acl, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
+use crate::errno::{Errno, Result};
+use crate::inode::{Times, flags};
+use crate::kernel::Kernel;
+use crate::perm;
+use crate::setattr::AclType;
+use crate::store::{InodeInit, NsGuard};
+use crate::uapi::*;
+use rcuwalk_sync::Handle;
+
+/// A node of the tree, as a [`Loader`] knows it. Meaningless to another file system, or once it was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(Handle);
+
+/// What a node is made of: whatever its source says, unchecked against any credential.
+///
+/// ```
+/// use rcuwalk::{NewInode, Vfs, Cred};
+/// let vfs = Vfs::new()?;
+/// let mut loader = vfs.loader();
+/// let dir = loader.add(loader.root(), b"etc", &NewInode { mode: 0o040755, ..NewInode::default() })?;
+/// loader.add(dir, b"shadow", &NewInode { mode: 0o100640, gid: 42, size: 1200, ..NewInode::default() })?;
+/// drop(loader);
+/// let shadow = vfs.task(Cred::user(1000, 1000, &[42])).access(b"/etc/shadow", 4);
+/// assert_eq!(shadow, Ok(()));
+/// # Ok::<(), rcuwalk::Errno>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewInode<'a> {
+    /// Type and permissions, as in `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device: which, as in `st_rdev`.
+    pub rdev: u64,
+    /// Bytes, as in `st_size`. Of a link, the length of its body counts instead.
+    pub size: u64,
+    /// Units of 512 bytes, as in `st_blocks`; `None` derives them from the size.
+    pub blocks: Option<u64>,
+    /// The inode number; `None` gives the next free one.
+    pub ino: Option<u64>,
+    /// Last access.
+    pub atime: Timespec,
+    /// Last modification.
+    pub mtime: Timespec,
+    /// Last change of status.
+    pub ctime: Timespec,
+    /// Birth.
+    pub btime: Timespec,
+    /// `IFLAG_IMMUTABLE`, `IFLAG_APPEND`, `IFLAG_NOATIME`.
+    pub iflags: u32,
+    /// The body of a link.
+    pub symlink: &'a [u8],
+    /// Extended attributes, names and values as the kernel has them; ACLs among them.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// Adds nodes to a [`Vfs`](crate::Vfs) without the cost of walking to each. Nobody else can change the tree while it
+/// lives; lookups go on, and see each node as soon as it is added.
+///
+/// Unlike the system calls it changes no directory's size or times: those are what their source says. Link counts of
+/// directories are kept.
+#[derive(Debug)]
+pub struct Loader<'a> {
+    kernel: &'a Kernel,
+    ns: NsGuard<'a>,
+}
+
+/// The ACLs among a node's attributes, and what remains.
+struct Parsed<'a> {
+    access: Option<Acl>,
+    default: Option<Acl>,
+    plain: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(kernel: &'a Kernel) -> Self {
+        Loader { kernel, ns: kernel.store.lock() }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> NodeId {
+        NodeId(self.kernel.root().dentry)
+    }
+
+    /// Replaces the metadata of the root directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`dir_meta`](Self::dir_meta).
+    pub fn set_root(&mut self, inode: &NewInode<'_>) -> Result<()> {
+        self.dir_meta(self.root(), inode)
+    }
+
+    /// Adds a node to a directory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR` (the parent), `EINVAL` (an empty name, `.`, `..`, a slash or NUL in it; an unknown type; malformed
+    /// ACL), `ENAMETOOLONG`, `EEXIST`, `ENOSPC` (the file system is full), `ENOMEM`.
+    pub fn add(&mut self, parent: NodeId, name: &[u8], inode: &NewInode<'_>) -> Result<NodeId> {
+        self.check_name(parent, name)?;
+        let dentry = self.make(inode)?;
+        self.attach(parent, name, dentry)
+    }
+
+    /// Adds a further name of a node that is no directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add); `EPERM` for a directory.
+    pub fn link(&mut self, parent: NodeId, name: &[u8], target: NodeId) -> Result<NodeId> {
+        self.check_name(parent, name)?;
+        let store = &self.kernel.store;
+        let inode = store.d_inode(target.0);
+        if s_isdir(store.inode(inode).attr().mode) {
+            return Err(Errno::EPERM);
+        }
+        let dentry = store.new_dentry(&mut self.ns, inode)?;
+        let node = self.attach(parent, name, dentry)?;
+        let i = store.inode(inode);
+        let _change = i.seq.write();
+        i.nlink.set(i.nlink.get().saturating_add(1));
+        Ok(node)
+    }
+
+    /// The entry `name` of a directory.
+    pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let store = &self.kernel.store;
+        store.d_lookup(&self.ns, parent.0, store.name(name)).map(NodeId)
+    }
+
+    /// Whether the node is a directory.
+    pub fn is_dir(&self, node: NodeId) -> bool {
+        self.kernel.store.see(node.0).meta.is_dir()
+    }
+
+    /// Removes a node, and everything below it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` for the root.
+    pub fn remove(&mut self, node: NodeId) -> Result<()> {
+        if node == self.root() {
+            return Err(Errno::EBUSY);
+        }
+        // Down to a leaf, then up again: no recursion, however deep the tree.
+        let store = &self.kernel.store;
+        let mut at = node.0;
+        loop {
+            let inode = store.d_inode(at);
+            if s_isdir(store.inode(inode).attr().mode) {
+                let child = store.inode_rest(inode).first_child.get();
+                if child != 0 {
+                    at = child;
+                    continue;
+                }
+            }
+            let parent = store.dentry(at).parent.get();
+            self.remove_leaf(at);
+            if at == node.0 {
+                return Ok(());
+            }
+            at = parent;
+        }
+    }
+
+    fn remove_leaf(&mut self, dentry: Handle) {
+        let store = &self.kernel.store;
+        let (inode, dir) = (store.d_inode(dentry), store.d_inode(store.dentry(dentry).parent.get()));
+        let is_dir = s_isdir(store.inode(inode).attr().mode);
+        {
+            let d = store.inode(dir);
+            let _open = d.seq.write();
+            store.d_drop(&mut self.ns, dentry);
+            d.nlink.set(d.nlink.get() - u32::from(is_dir));
+        }
+        {
+            let i = store.inode(inode);
+            let _change = i.seq.write();
+            let gone = if is_dir { flags::DEAD } else { 0 };
+            i.mode.set(i.mode.get() | gone);
+            i.nlink.set(if is_dir { 0 } else { i.nlink.get().saturating_sub(1) });
+        }
+        store.put_locked(&mut self.ns, dentry);
+    }
+
+    /// Writes contents into a regular file, whose size was given when it was added. What is not written is a hole.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (not a regular file), `EFBIG` (beyond the file's size), `ENOSPC`.
+    pub fn write(&mut self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        let store = &self.kernel.store;
+        let inode = store.d_inode(node.0);
+        let i = store.inode(inode);
+        if !s_isreg(i.attr().mode) {
+            return Err(Errno::EINVAL);
+        }
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        if end > i.size.get() {
+            return Err(Errno::EFBIG);
+        }
+        let contents = store.contents(&mut self.ns, inode, &self.kernel.budget)?;
+        // Nobody waits for the name space lock with these contents locked: nobody has the file open yet.
+        let mut pages = contents.data.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut done = 0;
+        while done < data.len() {
+            done += pages.write_at(&self.kernel.budget, offset + done as u64, &data[done..])?;
+        }
+        let _change = i.seq.write();
+        i.mode.set(i.mode.get() & !flags::NO_CONTENT);
+        Ok(())
+    }
+
+    /// Says that a regular file's contents are complete: what was not written is a hole. A file of which nothing was
+    /// written and nothing said cannot be read (`ENODATA`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (not a regular file).
+    pub fn has_contents(&mut self, node: NodeId) -> Result<()> {
+        let i = self.kernel.store.inode(self.kernel.store.d_inode(node.0));
+        if !s_isreg(i.attr().mode) {
+            return Err(Errno::EINVAL);
+        }
+        let _change = i.seq.write();
+        i.mode.set(i.mode.get() & !flags::NO_CONTENT);
+        Ok(())
+    }
+
+    /// Replaces the metadata of a directory, for sources that tell of it after its entries.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR`, `EINVAL` (malformed ACL), `ENOSPC`, `ENOMEM`.
+    pub fn dir_meta(&mut self, node: NodeId, new: &NewInode<'_>) -> Result<()> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let inode = store.d_inode(node.0);
+        if !s_isdir(new.mode) || !self.is_dir(node) {
+            return Err(Errno::ENOTDIR);
+        }
+        let parsed = parse_xattrs(new)?;
+        for (ty, acl) in [(AclType::Access, &parsed.access), (AclType::Default, &parsed.default)] {
+            kernel.set_acl(&mut self.ns, inode, ty, mode_of(new, &parsed), acl.as_ref())?;
+        }
+        store.change_inode(&mut self.ns, inode, |i, ns| {
+            let stored = if new.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
+            i.mode.set(mode_of(new, &parsed) | iflags_of(new) | stored | i.mode.get() & flags::WIDE_TIMES);
+            i.uid.set(new.uid);
+            i.gid.set(new.gid);
+            i.size.set(new.size);
+            store.inode_rest(inode).blocks.set(new.blocks.unwrap_or(0));
+            if let Some(ino) = new.ino {
+                i.ino.set(ino);
+            }
+            store.set_times(ns, inode, times_of(new));
+        });
+        self.store_xattrs(inode, &parsed)
+    }
+
+    /// Sets the link count of a file some of whose names lie outside what is loaded.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` for a directory, whose count is that of its subdirectories.
+    pub fn set_nlink(&mut self, node: NodeId, nlink: u32) -> Result<()> {
+        let i = self.kernel.store.inode(self.kernel.store.d_inode(node.0));
+        if s_isdir(i.attr().mode) {
+            return Err(Errno::EPERM);
+        }
+        let _change = i.seq.write();
+        i.nlink.set(nlink);
+        Ok(())
+    }
+
+    fn check_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        if !self.is_dir(parent) {
+            return Err(Errno::ENOTDIR);
+        }
+        if matches!(name, b"" | b"." | b"..") || name.iter().any(|&b| b == b'/' || b == 0) {
+            return Err(Errno::EINVAL);
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        if self.lookup(parent, name).is_some() { Err(Errno::EEXIST) } else { Ok(()) }
+    }
+
+    fn make(&mut self, new: &NewInode<'_>) -> Result<Handle> {
+        let kind = new.mode & S_IFMT;
+        if !matches!(kind, S_IFREG | S_IFDIR | S_IFLNK | S_IFIFO | S_IFSOCK | S_IFCHR | S_IFBLK) {
+            return Err(Errno::EINVAL);
+        }
+        if kind == S_IFLNK
+            && (new.symlink.is_empty() || new.symlink.len() >= PATH_MAX || new.symlink.contains(&0))
+        {
+            return Err(Errno::EINVAL);
+        }
+        let parsed = parse_xattrs(new)?;
+        let unread = if kind == S_IFREG && new.size != 0 { flags::NO_CONTENT } else { 0 };
+        let dentry = self.kernel.store.new_inode(
+            &mut self.ns,
+            &InodeInit {
+                mode: mode_of(new, &parsed),
+                iflags: iflags_of(new) | unread,
+                uid: new.uid,
+                gid: new.gid,
+                nlink: if kind == S_IFDIR { 2 } else { 1 },
+                rdev: if matches!(kind, S_IFCHR | S_IFBLK) { new.rdev as u32 } else { 0 },
+                size: if kind == S_IFLNK { new.symlink.len() as u64 } else { new.size },
+                blocks: stored_blocks(new),
+                ino: new.ino,
+                times: times_of(new),
+                body: new.symlink,
+                access_acl: parsed.access.as_ref().map(Acl::entries),
+                default_acl: parsed.default.as_ref().map(Acl::entries),
+            },
+        )?;
+        let stored = self.store_xattrs(self.kernel.store.d_inode(dentry), &parsed);
+        if let Err(errno) = stored {
+            self.kernel.store.put_locked(&mut self.ns, dentry);
+            return Err(errno);
+        }
+        Ok(dentry)
+    }
+
+    fn store_xattrs(&mut self, inode: Handle, parsed: &Parsed<'_>) -> Result<()> {
+        parsed
+            .plain
+            .iter()
+            .try_for_each(|(name, value)| self.kernel.store_xattr(&mut self.ns, inode, name, value))
+    }
+
+    /// Names a dentry, or frees it if that fails.
+    fn attach(&mut self, parent: NodeId, name: &[u8], dentry: Handle) -> Result<NodeId> {
+        let store = &self.kernel.store;
+        let is_dir = store.see(dentry).meta.is_dir();
+        let added = {
+            let d = store.inode(store.d_inode(parent.0));
+            let _open = d.seq.write();
+            d.nlink.set(d.nlink.get().saturating_add(u32::from(is_dir)));
+            store.d_add(&mut self.ns, dentry, parent.0, store.name(name))
+        };
+        if let Err(errno) = added {
+            store.put_locked(&mut self.ns, dentry);
+            return Err(errno);
+        }
+        Ok(NodeId(dentry))
+    }
+}
+
+/// Blocks that have to be stored because they do not follow from type and size.
+fn stored_blocks(new: &NewInode<'_>) -> Option<u64> {
+    let derived = match new.mode & S_IFMT {
+        S_IFREG | S_IFDIR => crate::inode::blocks_of_size(new.size),
+        _ => 0,
+    };
+    new.blocks.filter(|&blocks| blocks != derived)
+}
+
+/// The mode with the permissions of the access ACL, if there is one, which it must agree with.
+fn mode_of(new: &NewInode<'_>, parsed: &Parsed<'_>) -> u32 {
+    let mode = new.mode & 0xffff;
+    parsed.access.as_ref().map_or(mode, |acl| mode & !S_IRWXUGO | acl.equiv_mode().0)
+}
+
+fn iflags_of(new: &NewInode<'_>) -> u32 {
+    (new.iflags & (perm::IFLAG_IMMUTABLE | perm::IFLAG_APPEND | perm::IFLAG_NOATIME)) << 16
+}
+
+fn times_of(new: &NewInode<'_>) -> Times {
+    Times { atime: new.atime, mtime: new.mtime, ctime: new.ctime, btime: new.btime }
+}
+
+/// Takes the ACLs out of a node's attributes. A minimal access ACL says what the mode says, and is not kept.
+fn parse_xattrs<'a>(new: &NewInode<'a>) -> Result<Parsed<'a>> {
+    let mut parsed = Parsed { access: None, default: None, plain: Vec::new() };
+    let init = crate::userns::UserNamespace::init();
+    let read = |value: &[u8]| -> Result<Option<Acl>> {
+        posix_acl_from_xattr(value, |uid| uid, |gid| gid)?.map(|acl| acl.validate(&init)).transpose()
+    };
+    for &(name, value) in new.xattrs {
+        match name {
+            XATTR_NAME_POSIX_ACL_ACCESS => parsed.access = read(value)?.filter(|acl| acl.equiv_mode().1),
+            XATTR_NAME_POSIX_ACL_DEFAULT if s_isdir(new.mode) => parsed.default = read(value)?,
+            XATTR_NAME_POSIX_ACL_DEFAULT => return Err(Errno::EINVAL),
+            _ if name.is_empty() || name.len() > XATTR_NAME_MAX || name.contains(&0) => {
+                return Err(Errno::EINVAL);
+            }
+            _ => parsed.plain.push((name, value)),
+        }
+    }
+    Ok(parsed)
+}

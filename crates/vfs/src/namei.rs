@@ -1,0 +1,809 @@
+//! The path walk: from a pathname to a dentry.
+//!
+//! Kernel: fs/namei.c. One algorithm in two modes:
+//!
+//! ```text
+//! REF-walk                                      RCU-walk
+//!
+//! at = start;  get(at)                          at = start;  seq = begin(at)
+//! for each component but the last:              for each component but the last:
+//!     may_search(at)?                               may_search(at)?
+//!     child = find(at, name)                        child, cseq = find(at, name)
+//!     get(child)                                    retry(at, seq)?    -> bail
+//!     put(at)
+//!     at = child                                    at, seq = child, cseq
+//! use(at)                                       use(at);  retry(at, seq)?  -> bail
+//! put(at)
+//! ```
+//!
+//! **Claim.** RCU-walk takes no step that REF-walk could not have taken at that moment. A step reads the child's count,
+//! then what the count covers (parent, name, inode, type, "may search"), and only then checks that `at` has not changed
+//! since it was reached. So at the moment of that check `at` was still the directory the walk had come to, and the child
+//! was its entry of that name: REF-walk, holding `at`, would have found the same child. By induction the whole walk
+//! is one that REF-walk could have made. What is read of the last object is believed only after its own check.
+//!
+//! **Errors are answers too** and are validated like them: a refusal after the inode and the dentry it was read from, a
+//! missing name by the proof in [`Nameidata::prove_missing`].
+//!
+//! **Cost.** RCU-walk writes nothing that another thread can see, and executes no atomic read-modify-write and no fence
+//! instruction. A component costs one cache line of the hash table and one of the dentry. A directory that anybody may
+//! search (S9) answers from that line; only others are asked by their inode, which is its neighbour.
+//!
+//! A walk that cannot be sure bails out with a [`Bail`] and is made again in REF-walk, which waits where it must.
+
+use crate::cred::Cred;
+use crate::dcache::{Look, Meta, Name, Seen};
+use crate::errno::Errno;
+use crate::files::File;
+use crate::fs_struct::{FsStruct, Place};
+use crate::inode::{Inode, RacyAcl, Touch, flags};
+use crate::kernel::{Kernel, WalkMode};
+use crate::mount::{self, Path};
+use crate::perm::{self, MAY_EXEC};
+use crate::uapi::{NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, S_IFLNK};
+use rcuwalk_sync::Handle;
+
+/// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bail {
+    /// A dentry on the way was renamed, removed or changed its "may search" bit.
+    DentryMoved,
+    /// The inode that decides changed while it was read.
+    InodeChanged,
+    /// A directory changed its entries while a name was proved missing.
+    DirChanged,
+    /// The hash chain led into another one, or the table was being replaced.
+    Astray,
+    /// The process changed its root or current directory.
+    FsChanged,
+    /// Something would have to be written: the access time of a link.
+    MayBlock,
+}
+
+impl Bail {
+    pub(crate) const ALL: [(Bail, &'static str); 6] = [
+        (Bail::DentryMoved, "dentry_moved"),
+        (Bail::InodeChanged, "inode_changed"),
+        (Bail::DirChanged, "dir_changed"),
+        (Bail::Astray, "astray"),
+        (Bail::FsChanged, "fs_changed"),
+        (Bail::MayBlock, "may_block"),
+    ];
+}
+
+/// Why a walk ended before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Nothing is known; walk again, holding references.
+    Retry(Bail),
+    /// This is the answer.
+    Fail(Errno),
+}
+
+/// What a step of a walk gives.
+pub(crate) type Walk<T> = Result<T, Stop>;
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Fail(errno)
+    }
+}
+
+/// How a path is to be looked up. The raw flags of the calls are parsed into this once, and travel no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lookup {
+    /// Follow a link in the last component.
+    pub(crate) follow: bool,
+    /// The result must be a directory.
+    pub(crate) directory: bool,
+    /// An empty path means the start itself.
+    pub(crate) empty: bool,
+    /// `RESOLVE_*` bits.
+    pub(crate) resolve: u64,
+}
+
+impl Lookup {
+    /// `stat`, `access`, `chmod`, …: follow to the end.
+    pub(crate) const FOLLOW: Lookup = Lookup { follow: true, directory: false, empty: false, resolve: 0 };
+    /// `lstat`, `readlink`, …: the link itself.
+    pub(crate) const NOFOLLOW: Lookup = Lookup { follow: false, ..Lookup::FOLLOW };
+    /// `chdir`, `chroot`.
+    pub(crate) const DIRECTORY: Lookup = Lookup { directory: true, ..Lookup::FOLLOW };
+
+    fn scoped(self) -> bool {
+        self.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0
+    }
+}
+
+/// Where relative paths start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum At<'a> {
+    /// `AT_FDCWD`.
+    Cwd,
+    /// An open file, which must be a directory unless the path is empty.
+    File(&'a File),
+    /// A descriptor that is not open: `EBADF` if it turns out to be needed.
+    Bad,
+}
+
+/// Where a walk stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Position {
+    pub(crate) mnt: Handle,
+    pub(crate) seen: Seen,
+}
+
+impl Position {
+    pub(crate) fn path(self) -> Path {
+        Path { mnt: self.mnt, dentry: self.seen.dentry }
+    }
+}
+
+/// The last component of a path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Last<'p> {
+    pub(crate) kind: LastType,
+    pub(crate) name: Name<'p>,
+    /// Slashes follow it.
+    pub(crate) slash: bool,
+}
+
+/// Kernel: include/linux/namei.h `LAST_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastType {
+    /// A name.
+    Norm,
+    /// Nothing, or only slashes.
+    Root,
+    Dot,
+    DotDot,
+}
+
+/// What the caller makes of the last component.
+pub(crate) enum Step<R> {
+    Done(R),
+    /// It is a link, found in the directory the walk stands in, and is to be followed.
+    Link(Seen),
+}
+
+enum Walked<'p> {
+    Last(Position, Last<'p>),
+    /// A link in the middle of the path; `rest` is what follows it.
+    Link {
+        dir: Position,
+        link: Seen,
+        rest: &'p [u8],
+    },
+}
+
+/// The state of one walk. Kernel: fs/namei.c `struct nameidata`.
+pub(crate) struct Nameidata<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) cred: &'a Cred,
+    fs: &'a FsStruct,
+    at: At<'a>,
+    pub(crate) lookup: Lookup,
+    /// The root of this walk, once it was needed; a reference is held in REF-walk.
+    root: Option<Position>,
+    /// REF-walk: the dentry whose reference this walk holds; 0 for none.
+    held: Handle,
+    total_links: u32,
+    /// Renames there had been when the walk started, for scoped lookups.
+    renames: u32,
+}
+
+/// The longest chain of links that is followed.
+const MAXSYMLINKS: u32 = 40;
+
+impl<'a> Nameidata<'a> {
+    pub(crate) fn new(
+        kernel: &'a Kernel,
+        cred: &'a Cred,
+        fs: &'a FsStruct,
+        at: At<'a>,
+        lookup: Lookup,
+    ) -> Self {
+        let renames = if lookup.scoped() { kernel.store.rename_seq.begin() } else { 0 };
+        Nameidata { kernel, cred, fs, at, lookup, root: None, held: 0, total_links: 0, renames }
+    }
+
+    /// Walks `path` and asks `last` what to do with its last component, following the links that `last` gives back.
+    #[inline(always)]
+    pub(crate) fn path_walk<const RCU: bool, R>(
+        &mut self,
+        path: &[u8],
+        mut last: impl FnMut(&mut Self, Position, Last<'_>) -> Walk<Step<R>>,
+    ) -> Walk<R> {
+        let mut owned;
+        let mut path = path;
+        let mut at = self.path_init::<RCU>(path)?;
+        loop {
+            let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path)? {
+                Walked::Link { dir, link, rest } => (dir, link, false, rest),
+                Walked::Last(at, component) => match last(self, at, component)? {
+                    Step::Done(result) => return Ok(result),
+                    Step::Link(link) => (at, link, true, &[][..]),
+                },
+            };
+            (at, owned) = self.pick_link::<RCU>(dir, link, trailing, rest)?;
+            path = &owned;
+        }
+    }
+
+    /// Walks all but the last component of `path`.
+    ///
+    /// Kernel: fs/namei.c `link_path_walk()`.  Differs: the caller follows links, by putting the link's body in front of
+    /// the rest of the path.
+    #[inline(always)]
+    fn link_path_walk<'p, const RCU: bool>(&mut self, at: Position, path: &'p [u8]) -> Walk<Walked<'p>> {
+        let mut at = at;
+        let mut start = skip_slashes(path, 0);
+        if start == path.len() {
+            let name = Name { path, start, component: Default::default() };
+            return Ok(Walked::Last(at, Last { kind: LastType::Root, name, slash: false }));
+        }
+        loop {
+            self.may_lookup::<RCU>(at)?;
+            let component = self.kernel.store.component(path, start);
+            let end = start + component.len as usize;
+            let next = skip_slashes(path, end);
+            let kind = match (component.len, component.first) {
+                (1, 0x2e) => LastType::Dot,
+                (2, 0x2e2e) => LastType::DotDot,
+                _ => LastType::Norm,
+            };
+            let name = Name { path, start, component };
+            if next == path.len() {
+                return Ok(Walked::Last(at, Last { kind, name, slash: next != end }));
+            }
+            match kind {
+                LastType::Norm => {
+                    let child = self.lookup_fast::<RCU>(at, name)?;
+                    if !child.meta.is_dir() {
+                        return self.not_a_directory::<RCU>(at, child, &path[end..]);
+                    }
+                    self.advance::<RCU>(child.dentry);
+                    at.seen = child;
+                }
+                LastType::DotDot => at = self.follow_dotdot::<RCU>(at)?,
+                LastType::Dot | LastType::Root => {}
+            }
+            start = next;
+        }
+    }
+
+    /// A component in the middle of the path is no directory: a link is followed, anything else ends the walk.
+    #[cold]
+    fn not_a_directory<'p, const RCU: bool>(
+        &mut self,
+        dir: Position,
+        child: Seen,
+        rest: &'p [u8],
+    ) -> Walk<Walked<'p>> {
+        if child.meta.file_type() == S_IFLNK {
+            return Ok(Walked::Link { dir, link: child, rest });
+        }
+        self.drop_child::<RCU>(child)?;
+        Err(Stop::Fail(Errno::ENOTDIR))
+    }
+
+    /// The start of the walk. Kernel: fs/namei.c `path_init()`.
+    #[inline(always)]
+    fn path_init<const RCU: bool>(&mut self, path: &[u8]) -> Walk<Position> {
+        let absolute = path.first() == Some(&b'/');
+        if self.lookup.resolve == 0 && absolute {
+            return self.start_at::<RCU>(Place::Root);
+        }
+        match self.at {
+            At::Cwd if self.lookup.resolve == 0 => self.start_at::<RCU>(Place::Pwd),
+            _ => self.path_init_slow::<RCU>(path, absolute),
+        }
+    }
+
+    /// Starts with a descriptor or with `RESOLVE_*` flags.
+    #[cold]
+    fn path_init_slow<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Walk<Position> {
+        let resolve = self.lookup.resolve;
+        if absolute && resolve & RESOLVE_BENEATH != 0 {
+            return Err(Stop::Fail(Errno::EXDEV));
+        }
+        let at = if absolute && resolve & RESOLVE_IN_ROOT == 0 {
+            return self.start_at::<RCU>(Place::Root);
+        } else {
+            match self.at {
+                At::Cwd => self.start_at::<RCU>(Place::Pwd)?,
+                At::Bad => return Err(Stop::Fail(Errno::EBADF)),
+                At::File(file) => {
+                    // The open file holds its dentry; the walk takes a reference of its own only to keep one rule.
+                    let seen = self.kernel.store.see(file.path.dentry);
+                    if !path.is_empty() && !seen.meta.is_dir() {
+                        return Err(Stop::Fail(Errno::ENOTDIR));
+                    }
+                    if !RCU {
+                        self.kernel.store.links(seen.dentry).count.get();
+                        self.held = seen.dentry;
+                    }
+                    Position { mnt: file.path.mnt, seen }
+                }
+            }
+        };
+        if self.lookup.scoped() {
+            if !RCU {
+                self.kernel.store.links(at.seen.dentry).count.get();
+            }
+            self.root = Some(at);
+        }
+        Ok(at)
+    }
+
+    /// Stands at the root or the current directory of the process.
+    #[inline(always)]
+    fn start_at<const RCU: bool>(&mut self, place: Place) -> Walk<Position> {
+        let store = &self.kernel.store;
+        loop {
+            let start = self.fs.begin();
+            let path = self.fs.peek(place);
+            let d = store.dentry(path.dentry);
+            let seq = d.seq.begin();
+            let seen = Seen { dentry: path.dentry, seq, meta: Meta(d.meta.get()) };
+            if RCU {
+                if self.fs.retry(start) {
+                    return Err(Stop::Retry(Bail::FsChanged));
+                }
+                return Ok(Position { mnt: path.mnt, seen });
+            }
+            if store.links(path.dentry).count.get_not_zero() {
+                if self.fs.retry(start) {
+                    store.dput(path.dentry);
+                    continue;
+                }
+                self.advance_held(path.dentry);
+                return Ok(Position { mnt: path.mnt, seen: store.see(path.dentry) });
+            }
+        }
+    }
+
+    /// The root of this walk. Kernel: fs/namei.c `set_root()`.
+    fn root<const RCU: bool>(&mut self) -> Walk<Position> {
+        if let Some(root) = self.root {
+            return Ok(root);
+        }
+        let held = std::mem::take(&mut self.held);
+        let root = self.start_at::<RCU>(Place::Root);
+        // In REF-walk the reference that `start_at` took is the root's now.
+        self.held = held;
+        self.root = Some(root?);
+        root
+    }
+
+    /// Whether the walk may look for a name in the directory it stands in.
+    ///
+    /// Kernel: fs/namei.c `may_lookup()`.
+    #[inline(always)]
+    fn may_lookup<const RCU: bool>(&self, at: Position) -> Walk<()> {
+        if at.seen.meta.may_search() {
+            return Ok(());
+        }
+        self.may_lookup_slow::<RCU>(at)
+    }
+
+    /// [`may_lookup`](Self::may_lookup) of a directory that not everybody may search.
+    #[inline(never)]
+    fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
+        match self.permission::<RCU>(at.seen, MAY_EXEC) {
+            Err(Stop::Fail(errno)) if RCU => {
+                self.revalidate(at.seen)?;
+                Err(Stop::Fail(errno))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether the task may do `mask` to the inode of `seen`. A refusal in RCU-walk is not validated yet.
+    ///
+    /// Kernel: fs/namei.c `inode_permission()`.
+    fn permission<const RCU: bool>(&self, seen: Seen, mask: u32) -> Walk<()> {
+        let store = &self.kernel.store;
+        let i = store.inode(store.d_inode(seen.dentry));
+        loop {
+            let seq = if RCU { i.seq.begin() } else { i.seq.wait() };
+            let acl = RacyAcl { store, blob: i.acl.get() };
+            let answer = perm::inode_permission(self.kernel.sb_rdonly(), &i.attr(), &acl, self.cred, mask);
+            if !i.seq.retry(seq) {
+                return answer.map_err(Stop::Fail);
+            }
+            if RCU {
+                return Err(Stop::Retry(Bail::InodeChanged));
+            }
+        }
+    }
+
+    /// Fails unless `seen` is still what was seen.
+    #[inline(always)]
+    pub(crate) fn revalidate(&self, seen: Seen) -> Walk<()> {
+        if self.kernel.store.dentry(seen.dentry).seq.retry(seen.seq) {
+            return Err(Stop::Retry(Bail::DentryMoved));
+        }
+        Ok(())
+    }
+
+    /// The entry `name` of the directory the walk stands in; with a reference in REF-walk.
+    ///
+    /// Kernel: fs/namei.c `lookup_fast()`, `lookup_slow()`.
+    #[inline(always)]
+    pub(crate) fn lookup_fast<const RCU: bool>(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+        if !RCU {
+            return self.lookup_ref(at, name);
+        }
+        match self.kernel.store.d_lookup_rcu(at.seen.dentry, name) {
+            Look::Hit(child) => {
+                self.revalidate(at.seen)?;
+                Ok(child)
+            }
+            Look::Miss => self.prove_missing(at, name),
+            Look::Astray => Err(Stop::Retry(Bail::Astray)),
+        }
+    }
+
+    /// Looks again for a name that was not found, so that the miss can be believed: with the directory's entries and the
+    /// table unchanged from before the look to after it. The first look pays for none of this, since most names exist.
+    #[inline(never)]
+    fn prove_missing(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+        let store = &self.kernel.store;
+        let dir = store.inode(store.d_inode(at.seen.dentry));
+        let (entries, table) = (dir.seq.begin(), store.chains.begin());
+        let dead = dir.mode.get() & flags::DEAD != 0;
+        match store.d_lookup_rcu(at.seen.dentry, name) {
+            Look::Hit(child) => {
+                self.revalidate(at.seen)?;
+                return Ok(child);
+            }
+            Look::Astray => return Err(Stop::Retry(Bail::Astray)),
+            Look::Miss => {}
+        }
+        if store.chains.retry(table) {
+            return Err(Stop::Retry(Bail::Astray));
+        }
+        if dir.seq.retry(entries) {
+            return Err(Stop::Retry(Bail::DirChanged));
+        }
+        self.revalidate(at.seen)?;
+        Err(Stop::Fail(missing(name, dead)))
+    }
+
+    /// [`lookup_fast`](Self::lookup_fast) holding references: tries without the lock, then takes it.
+    fn lookup_ref(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+        let store = &self.kernel.store;
+        for _ in 0..3 {
+            match store.d_lookup_rcu(at.seen.dentry, name) {
+                Look::Hit(child) if store.legitimize(child) => return Ok(child),
+                Look::Miss => {
+                    match self.prove_missing(Position { seen: store.see(at.seen.dentry), ..at }, name) {
+                        Ok(child) if store.legitimize(child) => return Ok(child),
+                        Err(Stop::Fail(errno)) => return Err(Stop::Fail(errno)),
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        let ns = store.lock();
+        match store.d_lookup(&ns, at.seen.dentry, name) {
+            Some(child) => {
+                store.links(child).count.get();
+                Ok(store.see(child))
+            }
+            None => {
+                let dead = store.inode(store.d_inode(at.seen.dentry)).mode.get() & flags::DEAD != 0;
+                Err(Stop::Fail(missing(name, dead)))
+            }
+        }
+    }
+
+    /// Steps to `child`, whose reference the walk got from a lookup.
+    #[inline(always)]
+    pub(crate) fn advance<const RCU: bool>(&mut self, child: Handle) {
+        if !RCU {
+            self.advance_held(child);
+        }
+    }
+
+    fn advance_held(&mut self, child: Handle) {
+        let old = std::mem::replace(&mut self.held, child);
+        if old != 0 {
+            self.kernel.store.dput(old);
+        }
+    }
+
+    /// Lets go of a child that a lookup gave; in RCU-walk makes sure that it was one.
+    pub(crate) fn drop_child<const RCU: bool>(&self, child: Seen) -> Walk<()> {
+        if RCU {
+            return self.revalidate(child);
+        }
+        self.kernel.store.dput(child.dentry);
+        Ok(())
+    }
+
+    /// Steps to the parent. Kernel: fs/namei.c `handle_dots()`, `follow_dotdot()`.
+    fn follow_dotdot<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
+        let root = self.root::<RCU>()?;
+        if at.path() == root.path() {
+            if self.lookup.resolve & RESOLVE_BENEATH != 0 {
+                self.validate::<RCU>(at.seen)?;
+                return Err(Stop::Fail(Errno::EXDEV));
+            }
+            return Ok(at);
+        }
+        if self.lookup.scoped() && self.kernel.store.rename_seq.retry(self.renames) {
+            return Err(Stop::Fail(Errno::EAGAIN));
+        }
+        let store = &self.kernel.store;
+        loop {
+            let d = store.dentry(at.seen.dentry);
+            let now = if RCU { at.seen.seq } else { d.seq.wait() };
+            let parent = d.parent.get();
+            let p = store.dentry(parent);
+            let seen = Seen { dentry: parent, seq: p.seq.begin(), meta: Meta(p.meta.get()) };
+            if RCU {
+                self.revalidate(at.seen)?;
+                return Ok(Position { mnt: at.mnt, seen });
+            }
+            // The child holds its parent, so the count is not zero unless the child has moved on.
+            if store.links(parent).count.get_not_zero() {
+                if d.seq.retry(now) {
+                    store.dput(parent);
+                    continue;
+                }
+                self.advance_held(parent);
+                return Ok(Position { mnt: at.mnt, seen: store.see(parent) });
+            }
+        }
+    }
+
+    /// [`revalidate`](Self::revalidate) in RCU-walk; in REF-walk there is nothing to check.
+    pub(crate) fn validate<const RCU: bool>(&self, seen: Seen) -> Walk<()> {
+        if RCU { self.revalidate(seen) } else { Ok(()) }
+    }
+
+    /// Follows `link`, found in `dir`: where the walk goes on, and the path from there.
+    ///
+    /// Kernel: fs/namei.c `pick_link()`.
+    #[cold]
+    fn pick_link<const RCU: bool>(
+        &mut self,
+        dir: Position,
+        link: Seen,
+        trailing: bool,
+        rest: &[u8],
+    ) -> Walk<(Position, Vec<u8>)> {
+        let read = self.read_link::<RCU>(dir, link, trailing, rest);
+        match read {
+            Err(Stop::Retry(_)) if RCU => {}
+            _ => self.drop_child::<RCU>(link)?,
+        }
+        let path = read?;
+        if path.first() != Some(&b'/') {
+            return Ok((dir, path));
+        }
+        if self.lookup.resolve & RESOLVE_BENEATH != 0 {
+            return Err(Stop::Fail(Errno::EXDEV));
+        }
+        let root = self.root::<RCU>()?;
+        if !RCU {
+            self.kernel.store.links(root.seen.dentry).count.get();
+            self.advance_held(root.seen.dentry);
+        }
+        Ok((root, path))
+    }
+
+    /// The checks that following a link takes, in order, and its body with `rest` behind it.
+    fn read_link<const RCU: bool>(
+        &mut self,
+        dir: Position,
+        link: Seen,
+        trailing: bool,
+        rest: &[u8],
+    ) -> Walk<Vec<u8>> {
+        if self.total_links == MAXSYMLINKS {
+            return Err(Stop::Fail(Errno::ELOOP));
+        }
+        self.total_links += 1;
+        let store = &self.kernel.store;
+        let inode = store.d_inode(link.dentry);
+        if trailing {
+            let [link, dir] =
+                [inode, store.d_inode(dir.seen.dentry)].map(|i| store.read_inode(i, Inode::attr));
+            perm::may_follow_link(self.kernel.protected(), &dir, &link, self.cred)?;
+        }
+        if self.kernel.mount_has(dir.mnt, mount::flags::NOSYMFOLLOW)
+            || self.lookup.resolve & RESOLVE_NO_SYMLINKS != 0
+        {
+            return Err(Stop::Fail(Errno::ELOOP));
+        }
+        if self.kernel.atime_needs_update(dir.mnt, inode) {
+            if RCU {
+                return Err(Stop::Retry(Bail::MayBlock));
+            }
+            self.kernel.touch_now(inode, Touch::A);
+        }
+        let mut path = Vec::new();
+        store.link_body(inode, &mut path)?;
+        path.try_reserve(rest.len()).map_err(|_| Errno::ENOMEM)?;
+        path.extend_from_slice(rest);
+        Ok(path)
+    }
+
+    /// Steps to the last component of a plain lookup. Kernel: fs/namei.c `lookup_last()`.
+    #[inline(always)]
+    pub(crate) fn lookup_last<const RCU: bool>(
+        &mut self,
+        at: Position,
+        last: Last<'_>,
+    ) -> Walk<Step<Position>> {
+        let position = match last.kind {
+            LastType::Norm => {
+                if last.slash {
+                    self.lookup.follow = true;
+                    self.lookup.directory = true;
+                }
+                let child = self.lookup_fast::<RCU>(at, last.name)?;
+                if child.meta.file_type() == S_IFLNK && self.lookup.follow {
+                    return Ok(Step::Link(child));
+                }
+                self.advance::<RCU>(child.dentry);
+                Position { mnt: at.mnt, seen: child }
+            }
+            LastType::DotDot => self.follow_dotdot::<RCU>(at)?,
+            LastType::Dot | LastType::Root => at,
+        };
+        if self.lookup.directory && !position.seen.meta.is_dir() {
+            self.validate::<RCU>(position.seen)?;
+            return Err(Stop::Fail(Errno::ENOTDIR));
+        }
+        Ok(Step::Done(position))
+    }
+
+    /// Gives back the references of a REF-walk.
+    pub(crate) fn terminate_walk(&mut self) {
+        self.advance_held(0);
+        if let Some(root) = self.root.take() {
+            self.kernel.store.dput(root.seen.dentry);
+        }
+    }
+}
+
+/// The error for a name that is not there: in a removed directory nothing can be looked up, otherwise the file system
+/// would have refused the name for its length first.
+fn missing(name: Name<'_>, dead: bool) -> Errno {
+    if name.component.len > NAME_MAX as u32 && !dead { Errno::ENAMETOOLONG } else { Errno::ENOENT }
+}
+
+#[inline(always)]
+fn skip_slashes(path: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while path.get(at) == Some(&b'/') {
+        at += 1;
+    }
+    at
+}
+
+/// A task's place in the tree and its credential: what a lookup needs of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Walker<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) cred: &'a Cred,
+    pub(crate) fs: &'a FsStruct,
+}
+
+/// What copying in the name would have refused. Kernel: fs/namei.c `getname_flags()`.
+#[inline(always)]
+pub(crate) fn check_name(path: &[u8], empty_ok: bool) -> Result<(), Errno> {
+    if path.len() >= PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if path.is_empty() && !empty_ok {
+        return Err(Errno::ENOENT);
+    }
+    Ok(())
+}
+
+impl<'a> Walker<'a> {
+    /// Looks `path` up and lets `finish` answer from what it leads to. In RCU-walk `finish` reads objects that nobody
+    /// holds, so its answer, or error, counts only after the dentry was validated; it may run twice.
+    ///
+    /// Kernel: fs/namei.c `filename_lookup()`.
+    #[inline(always)]
+    pub(crate) fn filename_lookup<R>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        mut finish: impl FnMut(Position) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        check_name(path, lookup.empty)?;
+        if self.kernel.walk_mode() == WalkMode::Rcu {
+            let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+            let walked = nd.path_walk::<true, _>(path, |nd, at, last| {
+                Ok(match nd.lookup_last::<true>(at, last)? {
+                    Step::Link(link) => Step::Link(link),
+                    Step::Done(position) => {
+                        let result = finish(position);
+                        nd.revalidate(position.seen)?;
+                        Step::Done(result?)
+                    }
+                })
+            });
+            match walked {
+                Ok(result) => return Ok(result),
+                Err(Stop::Fail(errno)) => return Err(errno),
+                Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
+            }
+        }
+        self.filename_lookup_ref(at, path, lookup, &mut finish)
+    }
+
+    /// [`filename_lookup`](Self::filename_lookup) holding references.
+    #[cold]
+    fn filename_lookup_ref<R>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        finish: &mut dyn FnMut(Position) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.walk_ref(at, path, lookup, |nd, at, last| {
+            Ok(match nd.lookup_last::<false>(at, last)? {
+                Step::Link(link) => Step::Link(link),
+                Step::Done(position) => Step::Done(finish(position)?),
+            })
+        })
+    }
+
+    /// One REF-walk from start to end. It never bails.
+    pub(crate) fn walk_ref<R>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        last: impl FnMut(&mut Nameidata<'_>, Position, Last<'_>) -> Walk<Step<R>>,
+    ) -> Result<R, Errno> {
+        let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        let walked = nd.path_walk::<false, _>(path, last);
+        nd.terminate_walk();
+        walked.map_err(|stop| match stop {
+            Stop::Fail(errno) => errno,
+            Stop::Retry(bail) => unreachable!("REF-walk bailed out: {bail:?}"),
+        })
+    }
+
+    /// Walks to the directory of the last component and runs `act` there, which takes the name space lock itself. The
+    /// directory is held meanwhile.
+    ///
+    /// Kernel: fs/namei.c `filename_parentat()`.
+    pub(crate) fn filename_parentat<R>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        mut act: impl FnMut(Path, Last<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        check_name(path, false)?;
+        let lookup = Lookup::NOFOLLOW;
+        if self.kernel.walk_mode() == WalkMode::Rcu {
+            let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+            let walked = nd.path_walk::<true, _>(path, |nd, dir, last| {
+                if !nd.kernel.store.legitimize(dir.seen) {
+                    return Err(Stop::Retry(Bail::DentryMoved));
+                }
+                let result = act(dir.path(), last);
+                nd.kernel.store.dput(dir.seen.dentry);
+                Ok(Step::Done(result?))
+            });
+            match walked {
+                Ok(result) => return Ok(result),
+                Err(Stop::Fail(errno)) => return Err(errno),
+                Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
+            }
+        }
+        self.walk_ref(at, path, lookup, |_, dir, last| Ok(Step::Done(act(dir.path(), last)?)))
+    }
+}

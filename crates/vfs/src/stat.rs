@@ -1,0 +1,326 @@
+//! stat, statx, access, readlink: the questions about one inode.
+//!
+//! Kernel: fs/stat.c, fs/open.c `do_faccessat()`.
+
+use crate::cred::Cred;
+use crate::errno::{Errno, Result};
+use crate::inode::{Kstat, RacyAcl, Touch, flags};
+use crate::kernel::Kernel;
+use crate::mount;
+use crate::namei::{At, Lookup, Position, Walker};
+use crate::perm::{self, MAY_ACCESS};
+use crate::task::Task;
+use crate::uapi::*;
+use rcuwalk_sync::Handle;
+
+/// The `AT_*` flags that stat and statx know.
+const STAT_FLAGS: i32 = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
+
+/// A mask bit that statx reserves for itself.
+const STATX_RESERVED: u32 = 0x8000_0000;
+
+/// The attributes that this file system can have, as on tmpfs.
+const ATTRIBUTES_MASK: u64 = STATX_ATTR_IMMUTABLE
+    | STATX_ATTR_APPEND
+    | STATX_ATTR_NODUMP
+    | STATX_ATTR_AUTOMOUNT
+    | STATX_ATTR_MOUNT_ROOT
+    | STATX_ATTR_DAX;
+
+/// Bytes that `st_blksize` recommends.
+const BLKSIZE: u32 = 4096;
+
+impl Kernel {
+    /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
+    pub(crate) fn inode_permission(&self, inode: Handle, cred: &Cred, mask: u32) -> Result<()> {
+        self.store.read_inode(inode, |i| {
+            let acl = RacyAcl { store: &self.store, blob: i.acl.get() };
+            perm::inode_permission(self.sb_rdonly(), &i.attr(), &acl, cred, mask)
+        })
+    }
+
+    /// Kernel: fs/stat.c `cp_new_stat()`.
+    #[inline(always)]
+    fn stat_of(&self, inode: Handle, cred: &Cred) -> Stat {
+        let k = self.store.fill_kstat(inode, false);
+        let ns = cred.user_ns();
+        Stat {
+            dev: self.dev,
+            ino: k.ino,
+            nlink: u64::from(k.nlink),
+            mode: k.mode,
+            uid: ns.from_kuid_munged(k.uid),
+            gid: ns.from_kgid_munged(k.gid),
+            rdev: u64::from(k.rdev),
+            size: k.size as i64,
+            blksize: i64::from(BLKSIZE),
+            blocks: k.blocks as i64,
+            atime: k.times.atime,
+            mtime: k.times.mtime,
+            ctime: k.times.ctime,
+        }
+    }
+
+    /// Kernel: fs/stat.c `cp_statx()`.
+    #[inline(always)]
+    fn statx_of(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
+        let k = self.store.fill_kstat(inode, mask & STATX_BTIME != 0);
+        let ns = cred.user_ns();
+        // A file system with multigrain times reports a change only to who asks for it.
+        let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
+        let filled = STATX_BASIC_STATS & if times { !0 } else { !(STATX_CTIME | STATX_MTIME) };
+        let mnt_id = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { STATX_MNT_ID };
+        let (ctime, mtime) = if times { (k.times.ctime, k.times.mtime) } else { Default::default() };
+        Statx {
+            mask: filled | mask & STATX_BTIME | mnt_id,
+            blksize: BLKSIZE,
+            attributes: self.attributes(path, &k),
+            nlink: k.nlink,
+            uid: ns.from_kuid_munged(k.uid),
+            gid: ns.from_kgid_munged(k.gid),
+            mode: k.mode as u16,
+            ino: k.ino,
+            size: k.size,
+            blocks: k.blocks,
+            attributes_mask: ATTRIBUTES_MASK,
+            atime: k.times.atime.into(),
+            btime: k.times.btime.into(),
+            ctime: ctime.into(),
+            mtime: mtime.into(),
+            rdev_major: major(u64::from(k.rdev)),
+            rdev_minor: minor(u64::from(k.rdev)),
+            dev_major: major(self.dev),
+            dev_minor: minor(self.dev),
+            mnt_id: u64::from(path.mnt),
+            ..Statx::default()
+        }
+    }
+
+    fn attributes(&self, path: mount::Path, k: &Kstat) -> u64 {
+        let root = self.mount(path.mnt).root.get() == path.dentry;
+        [
+            (k.iflags & flags::IMMUTABLE != 0, STATX_ATTR_IMMUTABLE),
+            (k.iflags & flags::APPEND != 0, STATX_ATTR_APPEND),
+            (root, STATX_ATTR_MOUNT_ROOT),
+        ]
+        .into_iter()
+        .filter(|(on, _)| *on)
+        .fold(0, |all, (_, bit)| all | bit)
+    }
+}
+
+/// How `newfstatat` and its like look a path up.
+fn stat_lookup(flags: i32) -> Lookup {
+    Lookup { follow: flags & AT_SYMLINK_NOFOLLOW == 0, empty: flags & AT_EMPTY_PATH != 0, ..Lookup::FOLLOW }
+}
+
+impl Task {
+    /// What `path` is, following links. `uid` and `gid` are as the task's user namespace shows them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk: `EACCES` (a directory on the way may not be searched), `ENOENT`, `ENOTDIR`, `ELOOP`,
+    /// `ENAMETOOLONG`.
+    ///
+    /// ```
+    /// # use rcuwalk::{Cred, Vfs};
+    /// # let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// assert_eq!(root.stat(b"/")?.mode, 0o040755);
+    /// # Ok::<(), rcuwalk::Errno>(())
+    /// ```
+    #[inline]
+    pub fn stat(&self, path: &[u8]) -> Result<Stat> {
+        self.stat_path(At::Cwd, path, Lookup::FOLLOW)
+    }
+
+    /// What `path` is; of a link, the link itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`stat`](Self::stat).
+    pub fn lstat(&self, path: &[u8]) -> Result<Stat> {
+        self.stat_path(At::Cwd, path, Lookup::NOFOLLOW)
+    }
+
+    /// What the open file is.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub fn fstat(&self, fd: i32) -> Result<Stat> {
+        Ok(self.kernel.stat_of(self.file_any(fd)?.inode, &self.cred))
+    }
+
+    /// What `path`, relative to `dirfd`, is. `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`, `AT_NO_AUTOMOUNT`.
+    ///
+    /// # Errors
+    ///
+    /// As [`stat`](Self::stat); `EINVAL` for other flags, `EBADF` for a `dirfd` that is not open and needed.
+    pub fn newfstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<Stat> {
+        if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
+            return self.fstat(dirfd);
+        }
+        if flags & !STAT_FLAGS != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.with_at(dirfd, |at| self.stat_path(at, path, stat_lookup(flags)))
+    }
+
+    #[inline(always)]
+    fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
+        let kernel = &*self.kernel;
+        self.walker().filename_lookup(at, path, lookup, |position| {
+            Ok(kernel.stat_of(kernel.store.d_inode(position.seen.dentry), &self.cred))
+        })
+    }
+
+    /// What `path`, relative to `dirfd`, is, in the layout of statx(2). `mask` (`STATX_*`) decides whether change,
+    /// modification and birth times are filled in; everything else always is.
+    ///
+    /// # Errors
+    ///
+    /// As [`newfstatat`](Self::newfstatat); `EINVAL` also for the reserved mask bit and for both synchronisation flags.
+    pub fn statx(&self, dirfd: i32, path: &[u8], flags: i32, mask: u32) -> Result<Statx> {
+        if mask & STATX_RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
+            return Err(Errno::EINVAL);
+        }
+        let kernel = &*self.kernel;
+        if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
+            let file = self.file_any(dirfd)?;
+            return Ok(kernel.statx_of(file.path, file.inode, mask, &self.cred));
+        }
+        if flags & !STAT_FLAGS != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.with_at(dirfd, |at| {
+            self.walker().filename_lookup(at, path, stat_lookup(flags), |position| {
+                let inode = kernel.store.d_inode(position.seen.dentry);
+                Ok(kernel.statx_of(position.path(), inode, mask, &self.cred))
+            })
+        })
+    }
+
+    /// Whether the *real* user may access `path`; `mode` is `F_OK` or an or of `R_OK`, `W_OK`, `X_OK`.
+    ///
+    /// # Errors
+    ///
+    /// As [`faccessat2`](Self::faccessat2).
+    #[inline]
+    pub fn access(&self, path: &[u8], mode: i32) -> Result<()> {
+        self.do_faccessat(AT_FDCWD, path, mode, 0)
+    }
+
+    /// [`access`](Self::access) relative to `dirfd`.
+    ///
+    /// # Errors
+    ///
+    /// As [`faccessat2`](Self::faccessat2).
+    pub fn faccessat(&self, dirfd: i32, path: &[u8], mode: i32) -> Result<()> {
+        self.do_faccessat(dirfd, path, mode, 0)
+    }
+
+    /// Whether the task may access `path`, relative to `dirfd`, judged by its real ids, or with `AT_EACCESS` by its
+    /// effective ones. Further flags: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (mode, flags), those of the walk, `EACCES` (noexec mount; permission), `EROFS`, `EPERM` (immutable, for
+    /// writing).
+    pub fn faccessat2(&self, dirfd: i32, path: &[u8], mode: i32, flags: i32) -> Result<()> {
+        self.do_faccessat(dirfd, path, mode, flags)
+    }
+
+    /// Kernel: fs/open.c `do_faccessat()`.
+    #[inline(always)]
+    fn do_faccessat(&self, dirfd: i32, path: &[u8], mode: i32, flags: i32) -> Result<()> {
+        if mode & !(R_OK | W_OK | X_OK) != 0
+            || flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let lookup = stat_lookup(flags);
+        // S1: the override would be the credential itself, almost always.
+        if flags & AT_EACCESS != 0 || self.cred.override_is_self() {
+            return self.with_at(dirfd, |at| self.access_as(&self.cred, at, path, mode, lookup));
+        }
+        let real = self.cred.access_override();
+        self.with_at(dirfd, |at| self.access_as(&real, at, path, mode, lookup))
+    }
+
+    #[inline(always)]
+    fn access_as(&self, cred: &Cred, at: At<'_>, path: &[u8], mode: i32, lookup: Lookup) -> Result<()> {
+        let walker = Walker { cred, ..self.walker() };
+        walker.filename_lookup(at, path, lookup, |position| walker.may_access(position, mode))
+    }
+
+    /// The body of the link `path`. Reading it may change its access time.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk; `EINVAL` if it is no link.
+    pub fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.readlinkat(AT_FDCWD, path)
+    }
+
+    /// [`readlink`](Self::readlink) relative to `dirfd`; an empty path means a link opened with `O_PATH | O_NOFOLLOW`.
+    ///
+    /// # Errors
+    ///
+    /// As [`readlink`](Self::readlink); `ENOENT` for an empty path and something that is no link.
+    pub fn readlinkat(&self, dirfd: i32, path: &[u8]) -> Result<Vec<u8>> {
+        let kernel = &*self.kernel;
+        let lookup = Lookup { empty: true, ..Lookup::NOFOLLOW };
+        let mut body = Vec::new();
+        let (mnt, inode) = self.with_at(dirfd, |at| {
+            self.walker().filename_lookup(at, path, lookup, |position| {
+                if position.seen.meta.file_type() != S_IFLNK {
+                    return Err(if path.is_empty() { Errno::ENOENT } else { Errno::EINVAL });
+                }
+                let inode = kernel.store.d_inode(position.seen.dentry);
+                body.clear();
+                kernel.store.link_body(inode, &mut body)?;
+                Ok((position.mnt, inode))
+            })
+        })?;
+        kernel.touch_atime_of_link(mnt, inode);
+        Ok(body)
+    }
+}
+
+impl Walker<'_> {
+    /// Whether an object that a walk has come to may be accessed.
+    #[inline(always)]
+    fn may_access(&self, position: Position, mode: i32) -> Result<()> {
+        let kernel = self.kernel;
+        let inode = kernel.store.d_inode(position.seen.dentry);
+        let file_type = position.seen.meta.file_type();
+        if mode == F_OK {
+            return Ok(());
+        }
+        if mode & X_OK != 0 && file_type == S_IFREG && kernel.mount_has(position.mnt, mount::flags::NOEXEC) {
+            return Err(Errno::EACCES);
+        }
+        kernel.inode_permission(inode, self.cred, mode as u32 | MAY_ACCESS)?;
+        let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);
+        if mode & W_OK != 0 && stored && kernel.mount_has(position.mnt, mount::flags::RDONLY) {
+            return Err(Errno::EROFS);
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// Stamps the access time of a link that was read without being held: only if it is still a link.
+    fn touch_atime_of_link(&self, mnt: Handle, inode: Handle) {
+        if !self.atime_needs_update(mnt, inode) {
+            return;
+        }
+        let now = self.now();
+        let mut ns = self.store.lock();
+        if self.store.inode(inode).attr().mode & S_IFMT == S_IFLNK {
+            let _change = self.store.inode(inode).seq.write();
+            self.store.touch(&mut ns, inode, Touch::A, now);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A task: who asks, and from where.
+
+use crate::cred::Cred;
+use crate::errno::{Errno, Result};
+use crate::files::{File, FileRef, Files};
+use crate::fs_struct::{FsStruct, Place};
+use crate::inode::Inode;
+use crate::kernel::{Kernel, Vfs};
+use crate::mount::Path;
+use crate::namei::{At, Lookup, Position, Walker};
+use crate::perm::{self, MAY_CHDIR, MAY_EXEC};
+use crate::uapi::{
+    AT_FDCWD, CAP_SYS_CHROOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_APPEND,
+    O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR,
+};
+use rcuwalk_sync::Handle;
+use std::sync::Arc;
+
+/// `RLIMIT_NOFILE` of a fresh task.
+const DEFAULT_NOFILE: usize = 1024;
+
+/// A process of a [`Vfs`]: a credential, a root and current directory, a umask and a descriptor table. Its methods are the
+/// system calls, with the kernel's argument order, flag words and errors.
+///
+/// Paths are bytes. Where the kernel would stop at a NUL, a path with one in it names nothing (`ENOENT`) and can create
+/// nothing (`EINVAL`). Flags are the raw words of [`crate::uapi`], unknown bits included: each call treats them as the
+/// kernel does.
+///
+/// Calls on one task may run on many threads at once, as the threads of one process do. Changing the credential takes
+/// `&mut self`, as in the kernel a credential belongs to one thread.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) cred: Arc<Cred>,
+    pub(crate) fs: Arc<FsOwner>,
+    pub(crate) files: Arc<FilesOwner>,
+    /// `RLIMIT_FSIZE`, bytes.
+    fsize: u64,
+}
+
+/// An [`FsStruct`] with the references it holds.
+#[derive(Debug)]
+pub(crate) struct FsOwner {
+    kernel: Arc<Kernel>,
+    pub(crate) fs: FsStruct,
+}
+
+impl Drop for FsOwner {
+    fn drop(&mut self) {
+        for place in [Place::Root, Place::Pwd] {
+            self.kernel.store.dput(self.fs.peek(place).dentry);
+        }
+    }
+}
+
+/// A [`Files`] with the references it holds.
+#[derive(Debug)]
+pub(crate) struct FilesOwner {
+    kernel: Arc<Kernel>,
+    pub(crate) table: Files,
+}
+
+impl Drop for FilesOwner {
+    fn drop(&mut self) {
+        self.table.drain().into_iter().for_each(|file| self.kernel.fput(file));
+    }
+}
+
+impl FsOwner {
+    /// Takes a reference to both places for the new owner.
+    fn new(kernel: &Arc<Kernel>, root: Path, pwd: Path, umask: u32) -> FsOwner {
+        kernel.store.links(root.dentry).count.get();
+        kernel.store.links(pwd.dentry).count.get();
+        FsOwner { kernel: Arc::clone(kernel), fs: FsStruct::new(root, pwd, umask) }
+    }
+}
+
+impl Task {
+    pub(crate) fn new(kernel: &Arc<Kernel>, cred: Cred) -> Task {
+        let root = kernel.root();
+        Task {
+            kernel: Arc::clone(kernel),
+            cred: Arc::new(cred),
+            fs: Arc::new(FsOwner::new(kernel, root, root, 0o022)),
+            files: Arc::new(FilesOwner { kernel: Arc::clone(kernel), table: Files::new(DEFAULT_NOFILE) }),
+            fsize: u64::MAX,
+        }
+    }
+
+    /// The file system this task lives in.
+    pub fn vfs(&self) -> Vfs {
+        Vfs(Arc::clone(&self.kernel))
+    }
+
+    /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
+    /// shared. Kernel: `fork()`.
+    pub fn fork(&self) -> Task {
+        let fs = &self.fs.fs;
+        // Nobody can take the places away meanwhile: this task's references keep them while it is borrowed, unless a
+        // thread of the same process changes them, which `hold` notices.
+        let [root, pwd] = [Place::Root, Place::Pwd].map(|place| self.hold(place));
+        let child = FsOwner { kernel: Arc::clone(&self.kernel), fs: FsStruct::new(root, pwd, fs.umask()) };
+        let table = self.files.table.duplicate();
+        Task {
+            kernel: Arc::clone(&self.kernel),
+            cred: Arc::new(Cred::clone(&self.cred)),
+            fs: Arc::new(child),
+            files: Arc::new(FilesOwner { kernel: Arc::clone(&self.kernel), table }),
+            fsize: self.fsize,
+        }
+    }
+
+    /// Another thread of the same process: root, current directory, umask and descriptor table are shared, the credential
+    /// is the very same one. Kernel: `clone(CLONE_THREAD | CLONE_FS | CLONE_FILES)`.
+    pub fn thread(&self) -> Task {
+        Task {
+            kernel: Arc::clone(&self.kernel),
+            cred: Arc::clone(&self.cred),
+            fs: Arc::clone(&self.fs),
+            files: Arc::clone(&self.files),
+            fsize: self.fsize,
+        }
+    }
+
+    /// Takes a reference to root or current directory.
+    fn hold(&self, place: Place) -> Path {
+        let fs = &self.fs.fs;
+        loop {
+            let start = fs.begin();
+            let path = fs.peek(place);
+            if self.kernel.store.links(path.dentry).count.get_not_zero() {
+                if !fs.retry(start) {
+                    return path;
+                }
+                self.kernel.store.dput(path.dentry);
+            }
+        }
+    }
+
+    /// The credential.
+    pub fn cred(&self) -> &Cred {
+        &self.cred
+    }
+
+    /// Replaces the credential, as a committed change of it does.
+    pub fn set_cred(&mut self, cred: Cred) {
+        self.cred = Arc::new(cred);
+    }
+
+    /// Sets `RLIMIT_NOFILE` (soft): descriptors are numbered below it.
+    pub fn set_nofile_limit(&self, limit: usize) {
+        self.files.table.set_limit(limit);
+    }
+
+    /// Sets `RLIMIT_FSIZE` (soft), in bytes. What would send `SIGXFSZ` only fails, with `EFBIG`.
+    pub fn set_fsize_limit(&mut self, bytes: u64) {
+        self.fsize = bytes;
+    }
+
+    pub(crate) fn fsize_limit(&self) -> u64 {
+        self.fsize
+    }
+
+    #[inline(always)]
+    pub(crate) fn walker(&self) -> Walker<'_> {
+        Walker { kernel: &self.kernel, cred: &self.cred, fs: &self.fs.fs }
+    }
+
+    /// Runs `call` with the start that `dirfd` stands for.
+    #[inline(always)]
+    pub(crate) fn with_at<R>(&self, dirfd: i32, call: impl FnOnce(At<'_>) -> Result<R>) -> Result<R> {
+        if dirfd == AT_FDCWD {
+            return call(At::Cwd);
+        }
+        match self.file_any(dirfd) {
+            Ok(file) => call(At::File(&file)),
+            Err(_) => call(At::Bad),
+        }
+    }
+
+    /// The open file behind `fd`, `O_PATH` ones included.
+    pub(crate) fn file_any(&self, fd: i32) -> Result<FileRef<'_>> {
+        Ok(FileRef::new(&self.kernel, self.files.table.get(fd)?))
+    }
+
+    /// The open file behind `fd`; `EBADF` for `O_PATH` ones.
+    pub(crate) fn file(&self, fd: i32) -> Result<FileRef<'_>> {
+        let file = self.file_any(fd)?;
+        if file.mode.path { Err(Errno::EBADF) } else { Ok(file) }
+    }
+
+    /// Puts a new file into the table.
+    #[inline]
+    pub(crate) fn install(&self, file: File, flags: i32) -> Result<i32> {
+        self.install_from(Arc::new(file), flags & O_CLOEXEC != 0, 0)
+    }
+
+    fn install_from(&self, file: Arc<File>, cloexec: bool, from: usize) -> Result<i32> {
+        self.files.table.install(file, cloexec, from).map_err(|(errno, file)| {
+            self.kernel.fput(file);
+            errno
+        })
+    }
+
+    /// Closes `fd`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if it is not open.
+    pub fn close(&self, fd: i32) -> Result<()> {
+        self.kernel.fput(self.files.table.remove(fd)?);
+        Ok(())
+    }
+
+    /// Duplicates `fd` to the lowest free number.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EMFILE`.
+    pub fn dup(&self, fd: i32) -> Result<i32> {
+        self.install_from(self.files.table.get(fd)?, false, 0)
+    }
+
+    /// Duplicates `old` to `new`, closing what was there. With equal numbers it only checks that `old` is open.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub fn dup2(&self, old: i32, new: i32) -> Result<i32> {
+        if old == new {
+            drop(self.file_any(old)?);
+            return Ok(new);
+        }
+        self.dup3(old, new, 0)
+    }
+
+    /// Duplicates `old` to `new`, closing what was there; `flags` is 0 or `O_CLOEXEC`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for other flags or equal numbers, `EBADF`.
+    pub fn dup3(&self, old: i32, new: i32, flags: i32) -> Result<i32> {
+        if flags & !O_CLOEXEC != 0 || old == new {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(file) = self.files.table.dup_to(old, new, flags & O_CLOEXEC != 0)? {
+            self.kernel.fput(file);
+        }
+        Ok(new)
+    }
+
+    /// `F_DUPFD`, `F_DUPFD_CLOEXEC`, `F_GETFD`, `F_SETFD`, `F_GETFL` and `F_SETFL`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EMFILE`, `EINVAL` (another command, a number out of range), `EPERM` (`O_NOATIME` for another's file,
+    /// taking `O_APPEND` from an append-only one).
+    pub fn fcntl(&self, fd: i32, cmd: i32, arg: i32) -> Result<i32> {
+        let file = self.file_any(fd)?;
+        if file.mode.path && !matches!(cmd, F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL) {
+            return Err(Errno::EBADF);
+        }
+        match cmd {
+            F_DUPFD | F_DUPFD_CLOEXEC => {
+                let from = usize::try_from(arg).map_err(|_| Errno::EINVAL)?;
+                if from >= self.files.table.limit() {
+                    return Err(Errno::EINVAL);
+                }
+                self.install_from(Arc::clone(&file), cmd == F_DUPFD_CLOEXEC, from)
+            }
+            F_GETFD => self.files.table.fd_flags(fd),
+            F_SETFD => self.files.table.set_fd_flags(fd, arg).map(|()| 0),
+            F_GETFL => Ok(file.flags.get() as i32),
+            F_SETFL => self.set_status_flags(&file, arg).map(|()| 0),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Kernel: fs/fcntl.c `setfl()`.
+    fn set_status_flags(&self, file: &File, flags: i32) -> Result<()> {
+        const CHANGEABLE: i32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
+        let attr = self.kernel.store.read_inode(file.inode, Inode::attr);
+        let old = file.flags.get() as i32;
+        if (old ^ flags) & O_APPEND != 0 && flags & O_APPEND == 0 && attr.iflags & perm::IFLAG_APPEND != 0 {
+            return Err(Errno::EPERM);
+        }
+        if flags & !old & O_NOATIME != 0 && !perm::owner_or_capable(&self.cred, &attr) {
+            return Err(Errno::EPERM);
+        }
+        file.flags.set((old & !CHANGEABLE | flags & CHANGEABLE) as u32);
+        Ok(())
+    }
+
+    /// Sets the umask to `mask & 0777`; gives the old one.
+    pub fn umask(&self, mask: u32) -> u32 {
+        self.fs.fs.set_umask(mask)
+    }
+
+    /// Changes the current directory.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk, `ENOTDIR`, `EACCES`.
+    ///
+    /// Kernel: fs/open.c `chdir()`.
+    pub fn chdir(&self, path: &[u8]) -> Result<()> {
+        let to = self.lookup_held(At::Cwd, path, Lookup::DIRECTORY, |p| self.may_enter(p.seen.dentry))?;
+        self.replace(Place::Pwd, to);
+        Ok(())
+    }
+
+    /// Changes the current directory to the one behind `fd`, which may be an `O_PATH` one.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `ENOTDIR`, `EACCES`.
+    pub fn fchdir(&self, fd: i32) -> Result<()> {
+        let file = self.file_any(fd)?;
+        if self.kernel.store.see(file.path.dentry).meta.file_type() != S_IFDIR {
+            return Err(Errno::ENOTDIR);
+        }
+        self.may_enter(file.path.dentry)?;
+        self.kernel.store.links(file.path.dentry).count.get();
+        self.replace(Place::Pwd, file.path);
+        Ok(())
+    }
+
+    /// Changes the root directory of the process; the current directory stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk, `ENOTDIR`, `EACCES`, then `EPERM` without `CAP_SYS_CHROOT`.
+    pub fn chroot(&self, path: &[u8]) -> Result<()> {
+        let to = self.lookup_held(At::Cwd, path, Lookup::DIRECTORY, |p| {
+            self.may_enter(p.seen.dentry)?;
+            if self.cred.capable_here(CAP_SYS_CHROOT) { Ok(()) } else { Err(Errno::EPERM) }
+        })?;
+        self.replace(Place::Root, to);
+        Ok(())
+    }
+
+    /// Looks `path` up, lets `check` refuse, and gives the place with a reference.
+    pub(crate) fn lookup_held(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        mut check: impl FnMut(Position) -> Result<()>,
+    ) -> Result<Path> {
+        let store = &self.kernel.store;
+        loop {
+            let position = self.walker().filename_lookup(at, path, lookup, |position| {
+                check(position)?;
+                Ok(position)
+            })?;
+            // The walk's own reference, if it had one, is gone by now: what it saw may have gone with it.
+            if store.legitimize(position.seen) {
+                return Ok(position.path());
+            }
+        }
+    }
+
+    /// Whether this task may have the directory as current or root directory.
+    fn may_enter(&self, dentry: Handle) -> Result<()> {
+        self.kernel.inode_permission(self.kernel.store.d_inode(dentry), &self.cred, MAY_EXEC | MAY_CHDIR)
+    }
+
+    /// Puts a place, whose reference passes along, where the old one was, whose reference is given back.
+    fn replace(&self, place: Place, path: Path) {
+        let old = self.fs.fs.replace(place, path);
+        self.kernel.store.dput(old.dentry);
+    }
+
+    /// The path of the current directory, from the root directory; `(unreachable)` stands before it if it is not below.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it was removed, `ENAMETOOLONG` if the path has more than 4095 bytes.
+    ///
+    /// Kernel: fs/d_path.c `getcwd()`.
+    pub fn getcwd(&self) -> Result<Vec<u8>> {
+        let store = &self.kernel.store;
+        // Nothing is renamed under the lock, so the names belong together.
+        let ns = store.lock();
+        let (root, pwd) = (self.fs.fs.peek(Place::Root), self.fs.fs.peek(Place::Pwd));
+        let global = self.kernel.root();
+        if pwd.dentry != global.dentry && !store.see(pwd.dentry).meta.is_hashed() {
+            return Err(Errno::ENOENT);
+        }
+        let mut names = Vec::new();
+        let mut at = pwd.dentry;
+        while at != root.dentry && at != global.dentry {
+            names.push(store.d_name(at));
+            at = store.dentry(at).parent.get();
+        }
+        drop(ns);
+        let mut path = if at == root.dentry { Vec::new() } else { b"(unreachable)".to_vec() };
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if names.is_empty() {
+            path.push(b'/');
+        }
+        if path.len() >= PATH_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(path) }
+    }
+}

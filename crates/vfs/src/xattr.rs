@@ -1,0 +1,400 @@
+//! Extended attributes, ACLs among them.
+//!
+//! Kernel: fs/xattr.c, fs/posix_acl.c.
+
+use crate::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
+use crate::errno::{Errno, Result};
+use crate::inode::{RacyAcl, Touch};
+use crate::kernel::Kernel;
+use crate::mount::Path;
+use crate::namei::Lookup;
+use crate::perm::{self, InodeAttr, MAY_READ, MAY_WRITE};
+use crate::setattr::{self, AclType};
+use crate::store::{Namespace, Xattrs};
+use crate::task::Task;
+use crate::uapi::*;
+use rcuwalk_sync::Handle;
+
+/// The attribute with file capabilities.
+const XATTR_NAME_CAPS: &[u8] = b"security.capability";
+
+/// The longest value, and the longest list of names, in bytes.
+const XATTR_SIZE_MAX: usize = 65536;
+const XATTR_LIST_MAX: usize = 65536;
+
+/// What a name stands for. Kernel: the handlers of a superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Acl(AclType),
+    User,
+    Trusted,
+    Caps,
+    Security,
+    Other,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Kind {
+        match name {
+            XATTR_NAME_POSIX_ACL_ACCESS => Kind::Acl(AclType::Access),
+            XATTR_NAME_POSIX_ACL_DEFAULT => Kind::Acl(AclType::Default),
+            XATTR_NAME_CAPS => Kind::Caps,
+            _ if name.starts_with(b"user.") => Kind::User,
+            _ if name.starts_with(b"trusted.") => Kind::Trusted,
+            _ if name.starts_with(b"security.") => Kind::Security,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// What is done to an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Get,
+    Set,
+    Remove,
+}
+
+/// A name as the system call accepts it.
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX { Err(Errno::ERANGE) } else { Ok(()) }
+}
+
+/// The handler's own view of a name: something must follow the prefix.
+fn check_handler(kind: Kind, name: &[u8]) -> Result<()> {
+    match kind {
+        Kind::Other => Err(Errno::EOPNOTSUPP),
+        _ if name.ends_with(b".") && name.iter().filter(|&&b| b == b'.').count() == 1 => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}
+
+impl Kernel {
+    /// Whether the task may do this to an attribute of that name. Kernel: fs/xattr.c `xattr_permission()`.
+    fn xattr_permission(&self, task: &Task, inode: Handle, kind: Kind, access: Access) -> Result<()> {
+        let i = self.store.inode(inode);
+        let (attr, acl) = (i.attr(), RacyAcl { store: &self.store, blob: i.acl.get() });
+        let write = access != Access::Get;
+        if write {
+            may_write_xattr(&attr)?;
+        }
+        match kind {
+            Kind::Security | Kind::Caps | Kind::Acl(_) => return Ok(()),
+            Kind::Trusted if task.cred().capable(CAP_SYS_ADMIN) => return Ok(()),
+            Kind::Trusted => return Err(if write { Errno::EPERM } else { Errno::ENODATA }),
+            Kind::User if !s_isreg(attr.mode) && !s_isdir(attr.mode) => {
+                return Err(if write { Errno::EPERM } else { Errno::ENODATA });
+            }
+            Kind::User => {
+                let sticky = s_isdir(attr.mode) && attr.mode & S_ISVTX != 0;
+                if sticky && write && !perm::owner_or_capable(task.cred(), &attr) {
+                    return Err(Errno::EPERM);
+                }
+            }
+            Kind::Other => {}
+        }
+        let mask = if write { MAY_WRITE } else { MAY_READ };
+        perm::inode_permission(self.sb_rdonly(), &attr, &acl, task.cred(), mask)
+    }
+
+    /// Removes the file capabilities of an inode, as writing to it and changing its owner do.
+    ///
+    /// Kernel: security/commoncap.c `cap_inode_killpriv()`.
+    pub(crate) fn remove_file_caps(&self, ns: &mut Namespace, inode: Handle) {
+        if let Some(xattrs) = ns.xattrs.get_mut(self.store.inode_rest(inode).xattrs.get()) {
+            xattrs.remove(XATTR_NAME_CAPS);
+        }
+    }
+
+    /// Stores an attribute that was checked before.
+    pub(crate) fn store_xattr(
+        &self,
+        ns: &mut Namespace,
+        inode: Handle,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let rest = self.store.inode_rest(inode);
+        if rest.xattrs.get() == 0 {
+            rest.xattrs.set(ns.xattrs.insert(Xattrs::new())?);
+        }
+        let (mut key, mut copy) = (Vec::new(), Vec::new());
+        key.try_reserve_exact(name.len()).map_err(|_| Errno::ENOMEM)?;
+        copy.try_reserve_exact(value.len()).map_err(|_| Errno::ENOMEM)?;
+        key.extend_from_slice(name);
+        copy.extend_from_slice(value);
+        if let Some(xattrs) = ns.xattrs.get_mut(rest.xattrs.get()) {
+            xattrs.insert(key, copy);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an inode's attributes can be changed by anybody.
+fn may_write_xattr(attr: &InodeAttr) -> Result<()> {
+    let fixed = attr.iflags & (perm::IFLAG_IMMUTABLE | perm::IFLAG_APPEND) != 0;
+    if fixed || attr.has_unmapped_id() { Err(Errno::EPERM) } else { Ok(()) }
+}
+
+/// The path of an attribute call: a name, or an open file.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    Path(&'a [u8], Lookup),
+    Fd(i32),
+}
+
+impl Task {
+    /// Runs `call` on the place and inode that `target` names.
+    fn xattr_at<R>(&self, target: Target<'_>, call: impl FnOnce(Path, Handle) -> Result<R>) -> Result<R> {
+        match target {
+            Target::Path(path, lookup) => self.setattr_at(AT_FDCWD, path, lookup, call),
+            Target::Fd(fd) => {
+                let file = self.file(fd)?;
+                call(file.path, file.inode)
+            }
+        }
+    }
+
+    fn do_setxattr(&self, target: Target<'_>, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+        if flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        check_xattr_name(name)?;
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        self.xattr_at(target, |place, inode| {
+            self.want_write(place)?;
+            match Kind::of(name) {
+                Kind::Acl(ty) => self.set_acl_xattr(inode, ty, value),
+                kind => self.set_plain_xattr(inode, kind, name, value, flags),
+            }
+        })
+    }
+
+    fn set_plain_xattr(
+        &self,
+        inode: Handle,
+        kind: Kind,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let attr = kernel.store.inode(inode).attr();
+        if kind == Kind::Caps {
+            check_caps_value(value)?;
+            if !perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_SETFCAP) {
+                return Err(Errno::EPERM);
+            }
+        }
+        kernel.xattr_permission(self, inode, kind, Access::Set)?;
+        if kind == Kind::Security && !self.cred.ns_capable(kernel.id_view().sb_ns, CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        check_handler(kind, name)?;
+        if name.contains(&0) {
+            return Err(Errno::EINVAL);
+        }
+        let exists = ns
+            .xattrs
+            .get(kernel.store.inode_rest(inode).xattrs.get())
+            .is_some_and(|xattrs| xattrs.contains_key(name));
+        if exists && flags & XATTR_CREATE != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !exists && flags & XATTR_REPLACE != 0 {
+            return Err(Errno::ENODATA);
+        }
+        kernel.store_xattr(&mut ns, inode, name, value)?;
+        self.stamp(&mut ns, inode);
+        Ok(())
+    }
+
+    fn stamp(&self, ns: &mut Namespace, inode: Handle) {
+        let (store, now) = (&self.kernel.store, self.kernel.now());
+        let _change = store.inode(inode).seq.write();
+        store.touch(ns, inode, Touch::C, now);
+    }
+
+    /// Kernel: fs/posix_acl.c `vfs_set_acl()`, reached from `do_set_acl()`.
+    fn set_acl_xattr(&self, inode: Handle, ty: AclType, value: &[u8]) -> Result<()> {
+        let (kernel, user_ns) = (&*self.kernel, self.cred.user_ns());
+        let acl = posix_acl_from_xattr(value, |uid| user_ns.make_kuid(uid), |gid| user_ns.make_kgid(gid))?;
+        let mut ns = kernel.store.lock();
+        let attr = kernel.store.inode(inode).attr();
+        let sb_ns = kernel.id_view().sb_ns;
+        if let Some(set) = setattr::set_acl(&attr, &self.cred, sb_ns, ty, acl)? {
+            kernel.set_acl(&mut ns, inode, ty, set.mode, set.acl.as_ref())?;
+        }
+        Ok(())
+    }
+
+    fn do_getxattr(&self, target: Target<'_>, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        self.xattr_at(target, |_, inode| {
+            let kernel = &*self.kernel;
+            let kind = Kind::of(name);
+            let ns = kernel.store.lock();
+            if let Kind::Acl(ty) = kind {
+                return self.get_acl_xattr(inode, ty);
+            }
+            kernel.xattr_permission(self, inode, kind, Access::Get)?;
+            check_handler(kind, name)?;
+            let xattrs = ns.xattrs.get(kernel.store.inode_rest(inode).xattrs.get());
+            xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)
+        })
+    }
+
+    /// The caller holds the lock.
+    fn get_acl_xattr(&self, inode: Handle, ty: AclType) -> Result<Vec<u8>> {
+        let store = &self.kernel.store;
+        let i = store.inode(inode);
+        if s_islnk(i.attr().mode) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let blob = match ty {
+            AclType::Access => i.acl.get(),
+            AclType::Default => store.inode_rest(inode).default_acl.get(),
+        };
+        if blob == 0 {
+            return Err(Errno::ENODATA);
+        }
+        let user_ns = self.cred.user_ns();
+        Ok(store.acl(blob)?.to_xattr(|uid| user_ns.from_kuid(uid), |gid| user_ns.from_kgid(gid)))
+    }
+
+    fn do_listxattr(&self, target: Target<'_>) -> Result<Vec<u8>> {
+        self.xattr_at(target, |_, inode| {
+            let store = &self.kernel.store;
+            let ns = store.lock();
+            let (i, rest) = (store.inode(inode), store.inode_rest(inode));
+            let mut list = Vec::new();
+            let mut add = |name: &[u8]| {
+                list.extend_from_slice(name);
+                list.push(0);
+            };
+            if i.acl.get() != 0 {
+                add(XATTR_NAME_POSIX_ACL_ACCESS);
+            }
+            if rest.default_acl.get() != 0 {
+                add(XATTR_NAME_POSIX_ACL_DEFAULT);
+            }
+            let trusted = self.cred.capable(CAP_SYS_ADMIN);
+            // tmpfs gives them in descending order.
+            for name in ns.xattrs.get(rest.xattrs.get()).into_iter().flat_map(|xattrs| xattrs.keys().rev()) {
+                if trusted || Kind::of(name) != Kind::Trusted {
+                    add(name);
+                }
+            }
+            if list.len() > XATTR_LIST_MAX { Err(Errno::E2BIG) } else { Ok(list) }
+        })
+    }
+
+    fn do_removexattr(&self, target: Target<'_>, name: &[u8]) -> Result<()> {
+        check_xattr_name(name)?;
+        self.xattr_at(target, |place, inode| {
+            self.want_write(place)?;
+            let kind = Kind::of(name);
+            if let Kind::Acl(ty) = kind {
+                return self.set_acl_xattr(inode, ty, b"");
+            }
+            let kernel = &*self.kernel;
+            let mut ns = kernel.store.lock();
+            kernel.xattr_permission(self, inode, kind, Access::Remove)?;
+            let allowed = match kind {
+                Kind::Caps => {
+                    perm::capable_wrt_inode_uidgid(&self.cred, &kernel.store.inode(inode).attr(), CAP_SETFCAP)
+                }
+                Kind::Security => self.cred.ns_capable(kernel.id_view().sb_ns, CAP_SYS_ADMIN),
+                _ => true,
+            };
+            if !allowed {
+                return Err(Errno::EPERM);
+            }
+            check_handler(kind, name)?;
+            let xattrs = ns.xattrs.get_mut(kernel.store.inode_rest(inode).xattrs.get());
+            xattrs.and_then(|xattrs| xattrs.remove(name)).ok_or(Errno::ENODATA)?;
+            self.stamp(&mut ns, inode);
+            Ok(())
+        })
+    }
+}
+
+/// The value of `security.capability`: version 2 of 20 bytes, or version 3 of 24.
+fn check_caps_value(value: &[u8]) -> Result<()> {
+    let magic = value.first_chunk::<4>().map(|magic| u32::from_le_bytes(*magic));
+    match (magic.map(|magic| magic & 0xff00_0000), value.len()) {
+        (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24) => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Declares the three forms of an attribute call: following links, not following, on a descriptor.
+macro_rules! xattr_calls {
+    ($(#[$doc:meta])* $call:ident, $lcall:ident, $fcall:ident = $do:ident($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+        impl Task {
+            $(#[$doc])*
+            pub fn $call(&self, path: &[u8], $($arg: $ty),*) -> Result<$ret> {
+                self.$do(Target::Path(path, Lookup::FOLLOW), $($arg),*)
+            }
+
+            #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), "); of a link, the link itself.")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+            pub fn $lcall(&self, path: &[u8], $($arg: $ty),*) -> Result<$ret> {
+                self.$do(Target::Path(path, Lookup::NOFOLLOW), $($arg),*)
+            }
+
+            #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), ") of the open file `fd`.")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), "), and `EBADF`, also for `O_PATH`.")]
+            pub fn $fcall(&self, fd: i32, $($arg: $ty),*) -> Result<$ret> {
+                self.$do(Target::Fd(fd), $($arg),*)
+            }
+        }
+    };
+}
+
+xattr_calls! {
+    /// Sets the attribute `name` of `path`. `flags`: `XATTR_CREATE`, `XATTR_REPLACE`. ACLs are the attributes
+    /// `system.posix_acl_access` and `system.posix_acl_default`, in the kernel's binary form.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`, `ERANGE` (name), `E2BIG` (over 65,536 bytes), those of the walk, `EROFS`, `EPERM`, `EACCES`, `EOPNOTSUPP`,
+    /// `EEXIST`, `ENODATA`, `ENOSPC`.
+    setxattr, lsetxattr, fsetxattr = do_setxattr(name: &[u8], value: &[u8], flags: i32) -> ()
+}
+
+xattr_calls! {
+    /// The value of the attribute `name` of `path`.
+    ///
+    /// # Errors
+    ///
+    /// `ERANGE` (name), those of the walk, `ENODATA`, `EACCES`, `EOPNOTSUPP`.
+    getxattr, lgetxattr, fgetxattr = do_getxattr(name: &[u8]) -> Vec<u8>
+}
+
+xattr_calls! {
+    /// The names of the attributes of `path`, each followed by a NUL. `trusted.*` shows only to `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk, `E2BIG` (over 65,536 bytes).
+    listxattr, llistxattr, flistxattr = do_listxattr() -> Vec<u8>
+}
+
+xattr_calls! {
+    /// Removes the attribute `name` of `path`.
+    ///
+    /// # Errors
+    ///
+    /// `ERANGE` (name), those of the walk, `EROFS`, `EPERM`, `EACCES`, `EOPNOTSUPP`, `ENODATA`.
+    removexattr, lremovexattr, fremovexattr = do_removexattr(name: &[u8]) -> ()
+}
