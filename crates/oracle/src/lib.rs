@@ -1,1 +1,31 @@
-//! Behaviour rows and a differential fuzzer that hold rcuwalk to the running kernel.
+//! Behaviour rows that hold a VFS to the running Linux kernel.
+//!
+//! A row (`cases/*.toml`, format in `cases/README.md`) is a small world, an identity, a few raw calls and their exact
+//! answers. [`case::load`] reads rows, a [`Backend`](backend::Backend) makes worlds for them, [`run::run`] runs one row
+//! in one world. The host kernel is the judge: a row must pass there first.
+//!
+//! Other implementations of a VFS join in by implementing [`Backend`](backend::Backend) and
+//! [`World`](backend::World), or, if they can be mounted, by `rcuwalk-oracle rows --backend dir:/their/mount`.
+#![deny(unsafe_code)]
+
+pub mod args;
+pub mod backend;
+pub mod case;
+pub mod divergence;
+pub mod errno;
+pub mod expect;
+pub mod host;
+pub mod identity;
+pub mod launch;
+pub mod need;
+pub mod op;
+pub mod outcome;
+pub mod read;
+pub mod report;
+pub mod run;
+mod sys;
+pub mod text;
+pub mod tree;
+pub mod words;
+
+pub use sys::{Frame, SingleThreaded};

@@ -1,0 +1,57 @@
+//! What a row runs on.
+
+use crate::case::Case;
+use crate::identity::Identity;
+use crate::op::Op;
+use crate::outcome::Outcome;
+
+/// A system that can run rows.
+pub trait Backend {
+    /// Its name in reports and in `divergences.toml`.
+    fn name(&self) -> String;
+
+    /// Why this row cannot run here, if it cannot. Only what a backend states in advance is skipped; whatever goes
+    /// wrong later is a failure.
+    fn declines(&self, case: &Case) -> Option<String>;
+
+    /// A fresh world: an empty directory as root, nobody in it. It ends when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none (no privilege, no tmpfs, …).
+    fn world(&self) -> Result<Box<dyn World>, String>;
+}
+
+/// A task of a world.
+pub type TaskId = usize;
+
+/// A root directory and the tasks that act in it.
+pub trait World {
+    /// A new task with an empty descriptor table.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not get this identity.
+    fn spawn(&mut self, who: &Identity) -> Result<TaskId, String>;
+
+    /// fork(2) of `task`.
+    ///
+    /// # Errors
+    ///
+    /// The answer of the call, if it failed.
+    fn fork(&mut self, task: TaskId) -> Result<TaskId, Outcome>;
+
+    /// Makes a call. Descriptors are numbers; `Op::Fork` is [`World::fork`].
+    fn call(&mut self, task: TaskId, op: &Op) -> Outcome;
+
+    /// Makes several calls of one task.
+    fn calls(&mut self, task: TaskId, ops: &[Op]) -> Vec<Outcome> {
+        ops.iter().map(|op| self.call(task, op)).collect()
+    }
+
+    /// Every capability that a task here can have: what "full" stands for.
+    fn full_caps(&self) -> u64;
+
+    /// An executable that reports how it was executed, for files with contents `@program`.
+    fn program(&self) -> Vec<u8>;
+}

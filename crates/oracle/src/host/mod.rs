@@ -1,0 +1,99 @@
+//! The host kernel as a backend: raw calls in a private mount namespace.
+//!
+//! A world is a process with a mount namespace of its own whose root is a fresh tmpfs (or a fresh directory of a mount
+//! under test); nothing else is mounted there, so no row reaches anything outside. Each task is a process of its own
+//! with the real ids, capabilities and securebits of its identity; it takes calls over a socket, makes them, answers.
+
+mod exec;
+mod task;
+mod world;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use crate::backend::{Backend, World};
+use crate::case::Case;
+use crate::need::Need;
+use crate::sys::SingleThreaded;
+
+/// Where worlds are made.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A fresh tmpfs for each.
+    Tmpfs,
+    /// A fresh subdirectory of this directory for each, removed when it ends.
+    Dir(PathBuf),
+}
+
+/// The host kernel.
+#[derive(Clone, Debug)]
+pub struct Host {
+    single: SingleThreaded,
+    place: Place,
+    sysctl: bool,
+    lacking: BTreeSet<Need>,
+}
+
+impl Host {
+    /// The host kernel, with worlds in `place`. `sysctl` allows rows that flip machine-wide settings.
+    ///
+    /// # Errors
+    ///
+    /// If the process is not root, or `place` is no directory.
+    pub fn new(single: SingleThreaded, place: Place, sysctl: bool) -> Result<Host, String> {
+        if !is_root() {
+            return Err(
+                "rows on a kernel need root: they take on any identity and mount a tmpfs of their own \
+                        (try `unshare -Ur` only for the engine)"
+                    .to_owned(),
+            );
+        }
+        let mut lacking = BTreeSet::new();
+        if let Place::Dir(dir) = &place {
+            if !dir.is_dir() {
+                return Err(format!("{} is not a directory", dir.display()));
+            }
+            lacking.insert(Need::Tmpfs);
+        }
+        Ok(Host { single, place, sysctl, lacking })
+    }
+
+    /// Declines rows that need any of `needs`: for a file system under test that does not claim to support them.
+    #[must_use]
+    pub fn without(mut self, needs: &[Need]) -> Host {
+        self.lacking.extend(needs);
+        self
+    }
+}
+
+/// True if the effective user id is 0 and the capabilities that worlds need are there.
+pub fn is_root() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    let line = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).map(str::trim);
+    let caps = line("CapEff:").and_then(|c| u64::from_str_radix(c, 16).ok()).unwrap_or(0);
+    let uid = line("Uid:").and_then(|u| u.split_whitespace().nth(1)).unwrap_or("");
+    // CHOWN, DAC_OVERRIDE, FOWNER, FSETID, SETGID, SETUID, SETPCAP, SYS_CHROOT, SYS_ADMIN, MKNOD
+    let wanted = [0, 1, 3, 4, 6, 7, 8, 18, 21, 27].iter().fold(0, |set, bit| set | 1_u64 << bit);
+    uid == "0" && caps & wanted == wanted
+}
+
+impl Backend for Host {
+    fn name(&self) -> String {
+        match &self.place {
+            Place::Tmpfs => "host".to_owned(),
+            Place::Dir(dir) => format!("dir:{}", dir.display()),
+        }
+    }
+
+    fn declines(&self, case: &Case) -> Option<String> {
+        if case.needs.contains(&Need::Sysctl) && !self.sysctl {
+            return Some("changes a machine-wide setting; run with --sysctl".to_owned());
+        }
+        let lacking: Vec<&str> = case.needs.intersection(&self.lacking).map(|n| n.name()).collect();
+        (!lacking.is_empty()).then(|| format!("needs {}", lacking.join(", ")))
+    }
+
+    fn world(&self) -> Result<Box<dyn World>, String> {
+        Ok(Box::new(world::HostWorld::new(&self.single, &self.place)?))
+    }
+}

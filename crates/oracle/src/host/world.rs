@@ -1,0 +1,397 @@
+//! A world on the host kernel: a mount namespace and the processes in it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Place;
+use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, receive, send};
+use crate::args::{Arg, IdMap};
+use crate::backend::{TaskId, World};
+use crate::identity::Identity;
+use crate::op::Op;
+use crate::outcome::Outcome;
+use crate::sys::{Frame, SingleThreaded, exit_now, move_fd, nr, wait};
+
+/// How many tasks a world can fork from others.
+const SPARES: usize = 4;
+
+/// The longest a call may take; rows that could block for ever are failures, not hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const MS_BIND: u64 = 0x1000;
+const MS_REC: u64 = 0x4000;
+const MS_PRIVATE: u64 = 1 << 18;
+const MNT_DETACH: u64 = 2;
+
+/// A process that serves one task.
+struct Process {
+    pid: i32,
+    channel: UnixStream,
+}
+
+/// This process's mount namespace and the tasks it has forked.
+pub(super) struct HostWorld {
+    single: SingleThreaded,
+    proc: OwnedFd,
+    tasks: Vec<Process>,
+    /// Our ends and the tasks' ends of channels for forked tasks.
+    spares: Vec<(Option<UnixStream>, UnixStream)>,
+    next_spare: usize,
+    full_caps: u64,
+    /// Machine-wide settings to put back.
+    settings: BTreeMap<String, String>,
+    /// The directory to remove from the mount under test: the directory it was made in, and its name.
+    leftover: Option<(OwnedFd, PathBuf)>,
+}
+
+/// Moves a descriptor out of the numbers that rows see.
+fn private(fd: impl Into<OwnedFd>) -> Result<OwnedFd, String> {
+    move_fd(fd.into(), FIRST_PRIVATE_FD).map_err(|e| e.to_string())
+}
+
+fn pair() -> Result<(UnixStream, UnixStream), String> {
+    let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+    ours.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+    Ok((private(ours)?.into(), private(theirs)?.into()))
+}
+
+impl HostWorld {
+    /// Moves this process into a world of its own; there is no way back, so it is a process made for it.
+    pub(super) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
+        let full_caps = capabilities()?[1];
+        let proc = private(File::open("/proc").map_err(|e| format!("/proc: {e}"))?)?;
+        must("unshare(CLONE_NEWNS)", nr::unshare, |f| f.int(libc::CLONE_NEWNS as u64))?;
+        mount("making mounts private", None, Path::new("/"), None, MS_REC | MS_PRIVATE, None)?;
+        let mut leftover = None;
+        match place {
+            Place::Tmpfs => {
+                let at = Path::new("/tmp");
+                mount("mounting a tmpfs", Some("rcuwalk-oracle"), at, Some("tmpfs"), 0, Some("mode=0755"))?;
+                enter(at)?;
+            }
+            Place::Dir(dir) => {
+                let name = PathBuf::from(format!("rcuwalk-oracle.{}", std::process::id()));
+                let world = dir.join(&name);
+                let parent = private(File::open(dir).map_err(|e| format!("{}: {e}", dir.display()))?)?;
+                std::fs::create_dir(&world).map_err(|e| format!("{}: {e}", world.display()))?;
+                leftover = Some((parent, name));
+                let path = world.to_string_lossy().into_owned();
+                mount("binding the directory", Some(&path), &world, None, MS_BIND, None)?;
+                enter(&world)?;
+            }
+        }
+        let spares = (0..SPARES)
+            .map(|_| pair().map(|(ours, theirs)| (Some(ours), theirs)))
+            .collect::<Result<_, _>>()?;
+        Ok(HostWorld {
+            single: single.clone(),
+            proc,
+            tasks: Vec::new(),
+            spares,
+            next_spare: 0,
+            full_caps,
+            settings: BTreeMap::new(),
+            leftover,
+        })
+    }
+
+    /// What the new process of a task keeps, and nothing else of ours.
+    fn become_task(&self, channel: UnixStream) -> Result<Task, String> {
+        let spares: Vec<Option<UnixStream>> = self
+            .spares
+            .iter()
+            .map(|(_, theirs)| theirs.try_clone().map_err(|e| e.to_string()).map(Some))
+            .collect::<Result<_, _>>()?;
+        let spares = spares
+            .into_iter()
+            .map(|s| s.map(private).transpose().map(|fd| fd.map(UnixStream::from)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let proc = private(self.proc.try_clone().map_err(|e| e.to_string())?)?;
+        let mut keep: Vec<i32> = spares.iter().flatten().map(AsRawFd::as_raw_fd).collect();
+        keep.extend([channel.as_raw_fd(), proc.as_raw_fd()]);
+        close_all_but(&mut keep)?;
+        Ok(Task { single: self.single.clone(), channel, spares, proc })
+    }
+
+    fn ask(&mut self, task: TaskId, request: &Request) -> Result<Answer, String> {
+        let process = self.tasks.get_mut(task).ok_or("no such task")?;
+        send(&mut process.channel, request)?;
+        match receive(&mut process.channel)? {
+            Some(answer) => Ok(answer),
+            None => Err("the task ended".to_owned()),
+        }
+    }
+
+    /// Makes calls that one task makes, in one exchange.
+    fn batch(&mut self, task: TaskId, ops: &[Op]) -> Vec<Outcome> {
+        let broken = |why: String| vec![Outcome::Broken(why); ops.len()];
+        match self.ask(task, &Request::Calls(ops.to_vec())) {
+            Ok(Answer::Outcomes(outcomes)) if outcomes.len() == ops.len() => outcomes,
+            Ok(other) => broken(format!("unexpected answer {other:?}")),
+            Err(why) => broken(why),
+        }
+    }
+
+    fn sysctl(&mut self, name: &str, value: i64) -> Result<(), String> {
+        let path = format!("sys/{}", name.replace('.', "/"));
+        let old = read_at(self.proc.as_raw_fd(), &path)?;
+        self.settings.entry(path.clone()).or_insert(old);
+        write_at(self.proc.as_raw_fd(), &path, &value.to_string())
+    }
+}
+
+/// mount(2).
+fn mount(
+    what: &str,
+    source: Option<&str>,
+    target: &Path,
+    fstype: Option<&str>,
+    flags: u64,
+    data: Option<&str>,
+) -> Result<(), String> {
+    let string = |f: &mut Frame, s: Option<&str>| match s {
+        Some(s) => f.string(s.as_bytes()),
+        None => f.null(),
+    };
+    must(what, nr::mount, |f| {
+        string(f, source);
+        f.string(target.as_os_str().as_encoded_bytes());
+        string(f, fstype);
+        f.int(flags);
+        string(f, data);
+    })
+    .map(drop)
+}
+
+/// Makes the mount at `root` the root of this mount namespace and takes everything else away.
+fn enter(root: &Path) -> Result<(), String> {
+    must("chdir", nr::chdir, |f| f.string(root.as_os_str().as_encoded_bytes()))?;
+    must("pivot_root (is / an initial ramfs?)", nr::pivot_root, |f| {
+        f.string(b".");
+        f.string(b".");
+    })?;
+    must("umount of the old root", nr::umount2, |f| {
+        f.string(b".");
+        f.int(MNT_DETACH);
+    })?;
+    must("chdir", nr::chdir, |f| f.string(b"/")).map(drop)
+}
+
+/// Closes every descriptor but those in `keep`.
+fn close_all_but(keep: &mut [i32]) -> Result<(), String> {
+    keep.sort_unstable();
+    let close = |first: u64, last: u64| {
+        must("close_range", nr::close_range, |f| {
+            f.int(first);
+            f.int(last);
+            f.int(0);
+        })
+    };
+    let mut first = 0;
+    for fd in keep.iter().map(|fd| *fd as u64) {
+        if first < fd {
+            close(first, fd - 1)?;
+        }
+        first = fd + 1;
+    }
+    close(first, u64::from(u32::MAX)).map(drop)
+}
+
+/// Opens `path` below the directory `dir`.
+fn open_at(dir: i32, path: &str, flags: i32) -> Result<OwnedFd, String> {
+    let mut frame = Frame::new();
+    frame.int(dir as u64);
+    frame.string(path.as_bytes());
+    frame.int((flags | libc::O_CLOEXEC) as u64);
+    frame.int(0);
+    private(frame.open(nr::openat).map_err(|errno| format!("{path}: {}", crate::errno::name(errno)))?)
+}
+
+fn read_at(dir: i32, path: &str) -> Result<String, String> {
+    let mut text = String::new();
+    File::from(open_at(dir, path, libc::O_RDONLY)?)
+        .read_to_string(&mut text)
+        .map_err(|e| format!("{path}: {e}"))?;
+    Ok(text)
+}
+
+fn write_at(dir: i32, path: &str, text: &str) -> Result<(), String> {
+    File::from(open_at(dir, path, libc::O_WRONLY)?)
+        .write_all(text.as_bytes())
+        .map_err(|e| format!("{path}: {e}"))
+}
+
+/// Writes the id maps of process `pid`.
+fn map_ids(proc: i32, pid: i32, uid_map: &IdMap, gid_map: &IdMap) -> Result<(), String> {
+    write_at(proc, &format!("{pid}/uid_map"), &uid_map.text())?;
+    write_at(proc, &format!("{pid}/gid_map"), &gid_map.text())
+}
+
+/// A new user namespace with these maps.
+pub(super) fn open_userns(
+    single: &SingleThreaded,
+    proc: i32,
+    uid_map: &IdMap,
+    gid_map: &IdMap,
+) -> Result<OwnedFd, String> {
+    let (mut ready, tell) = std::io::pipe().map_err(|e| e.to_string())?;
+    match single.fork().map_err(|e| e.to_string())? {
+        None => {
+            let made = must("unshare(CLONE_NEWUSER)", nr::unshare, |f| f.int(libc::CLONE_NEWUSER as u64));
+            drop(ready);
+            let mut tell = tell;
+            if made.is_err() || tell.write_all(b"!").is_err() {
+                exit_now(1);
+            }
+            // The namespace lives as long as this process; the parent ends it.
+            loop {
+                std::thread::sleep(PATIENCE);
+            }
+        }
+        Some(pid) => {
+            drop(tell);
+            let mut byte = [0];
+            let made = ready.read_exact(&mut byte).map_err(|_| "unshare(CLONE_NEWUSER) failed".to_owned());
+            let opened = made
+                .and_then(|()| map_ids(proc, pid, uid_map, gid_map))
+                .and_then(|()| open_at(proc, &format!("{pid}/ns/user"), libc::O_RDONLY));
+            kill(pid);
+            let _ = wait(pid, true);
+            opened
+        }
+    }
+}
+
+fn kill(pid: i32) {
+    let mut frame = Frame::new();
+    frame.int(pid as u64);
+    frame.int(libc::SIGKILL as u64);
+    // It may have ended by itself.
+    let _ = frame.call(nr::kill);
+}
+
+impl World for HostWorld {
+    fn spawn(&mut self, who: &Identity) -> Result<TaskId, String> {
+        let (ours, theirs) = pair()?;
+        match self.single.fork().map_err(|e| e.to_string())? {
+            None => match self.become_task(theirs) {
+                Ok(task) => task.serve(who),
+                Err(_) => exit_now(1),
+            },
+            Some(pid) => {
+                drop(theirs);
+                self.tasks.push(Process { pid, channel: ours });
+            }
+        }
+        let task = self.tasks.len() - 1;
+        match receive(&mut self.tasks[task].channel)? {
+            Some(Answer::Ready) => Ok(task),
+            Some(Answer::NotReady(why)) => Err(why),
+            other => Err(format!("unexpected answer {other:?}")),
+        }
+    }
+
+    fn fork(&mut self, task: TaskId) -> Result<TaskId, Outcome> {
+        let broken = |why: String| Outcome::Broken(why);
+        let spare = self.next_spare;
+        self.next_spare += 1;
+        let pid = match self.ask(task, &Request::Fork(spare)).map_err(broken)? {
+            Answer::Forked(pid) => pid,
+            other => return Err(Outcome::Broken(format!("fork: {other:?}"))),
+        };
+        let channel = self.spares.get_mut(spare).and_then(|(ours, _)| ours.take());
+        let mut channel = channel.ok_or_else(|| broken("no channel is left".to_owned()))?;
+        match receive(&mut channel).map_err(broken)? {
+            Some(Answer::Ready) => {
+                self.tasks.push(Process { pid, channel });
+                Ok(self.tasks.len() - 1)
+            }
+            other => Err(Outcome::Broken(format!("fork: {other:?}"))),
+        }
+    }
+
+    fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
+        let done = |result: Result<(), String>| result.map_or_else(Outcome::Broken, |()| Outcome::Done);
+        match op {
+            Op::Sysctl { name, value } => done(self.sysctl(&name.0, value.0)),
+            Op::MapIds { uid_map, gid_map } => match self.tasks.get(task) {
+                Some(process) => done(map_ids(self.proc.as_raw_fd(), process.pid, uid_map, gid_map)),
+                None => Outcome::Broken("no such task".to_owned()),
+            },
+            op => self.batch(task, std::slice::from_ref(op)).remove(0),
+        }
+    }
+
+    fn calls(&mut self, task: TaskId, ops: &[Op]) -> Vec<Outcome> {
+        self.batch(task, ops)
+    }
+
+    fn full_caps(&self) -> u64 {
+        self.full_caps
+    }
+
+    fn program(&self) -> Vec<u8> {
+        super::exec::program()
+    }
+}
+
+impl Drop for HostWorld {
+    fn drop(&mut self) {
+        for process in &self.tasks {
+            kill(process.pid);
+            // A task forked by another task is not ours to wait for.
+            let _ = wait(process.pid, true);
+        }
+        for (path, value) in &self.settings {
+            if let Err(why) = write_at(self.proc.as_raw_fd(), path, value.trim()) {
+                eprintln!("could not restore {path} to {value}: {why}");
+            }
+        }
+        if let Some((parent, name)) = self.leftover.take() {
+            remove_children(Path::new("/"));
+            let mut frame = Frame::new();
+            frame.int(parent.as_raw_fd() as u64);
+            frame.string(name.as_os_str().as_encoded_bytes());
+            frame.int(libc::AT_REMOVEDIR as u64);
+            if let Err(errno) = frame.call(nr::unlinkat) {
+                eprintln!("could not remove {}: {}", name.display(), crate::errno::name(errno));
+            }
+        }
+    }
+}
+
+/// Removes everything below `dir`, immutable objects and mounts included.
+fn remove_children(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let mut frame = Frame::new();
+        frame.string(path.as_os_str().as_encoded_bytes());
+        frame.int(MNT_DETACH);
+        // Most are no mounts.
+        let _ = frame.call(nr::umount2);
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() || kind.is_file() {
+            clear_flags(&path);
+        }
+        if kind.is_dir() {
+            remove_children(&path);
+            let _ = std::fs::remove_dir(&path);
+        } else {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn clear_flags(path: &Path) {
+    let Ok(file) = File::open(path) else { return };
+    let mut frame = Frame::new();
+    frame.int(file.as_raw_fd() as u64);
+    crate::args::SetFlags(crate::words::InodeFlags(0)).lower(&mut frame);
+    let _ = frame.call(nr::ioctl);
+}

@@ -1,0 +1,181 @@
+//! `rcuwalk-oracle`: runs behaviour rows on the host kernel, on a mounted filesystem, on the engine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use rcuwalk_oracle::SingleThreaded;
+use rcuwalk_oracle::backend::Backend;
+use rcuwalk_oracle::case::{self, Case};
+use rcuwalk_oracle::divergence::Divergences;
+use rcuwalk_oracle::host::{Host, Place};
+use rcuwalk_oracle::need::Need;
+use rcuwalk_oracle::op::Op;
+use rcuwalk_oracle::{launch, report};
+
+/// Holds implementations of the Linux pathname layer to the running kernel.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run behaviour rows. Exit status: 0 all passed, 1 some failed, 2 nothing was run.
+    Rows(Rows),
+    /// List the calls that rows can make, with their arguments.
+    Calls,
+    /// List what rows can need of a system.
+    Needs,
+}
+
+#[derive(clap::Args)]
+struct Rows {
+    /// host, dir:PATH (raw calls in that directory), engine, engine-ref (walks that always take references)
+    #[arg(long, default_value = "host")]
+    backend: String,
+    /// Only rows of this topic (the name of a file)
+    #[arg(long)]
+    topic: Vec<String>,
+    /// Only rows whose topic/name contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// Skip rows that need this (see `needs`); for file systems that do not claim to support it
+    #[arg(long, value_name = "NEED")]
+    without: Vec<String>,
+    /// Also run rows that change machine-wide settings (restored afterwards)
+    #[arg(long)]
+    sysctl: bool,
+    /// Rows run at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Write the report as JSON to this file (- for standard output)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as JUnit XML to this file (- for standard output)
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Expected failures; default: divergences.toml beside the directory of rows
+    #[arg(long, value_name = "FILE")]
+    divergences: Option<PathBuf>,
+    /// A directory of *.toml files, or one file
+    #[arg(default_value = "cases")]
+    cases: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Rows(rows) => run_rows(&rows),
+        Command::Calls => {
+            list_calls();
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Needs => {
+            for (_, name, about) in Need::ALL {
+                println!("{name:12} {}", about.trim());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|message| {
+        eprintln!("rcuwalk-oracle: {message}");
+        ExitCode::from(2)
+    })
+}
+
+fn list_calls() {
+    for call in Op::ALL {
+        let args: Vec<String> = call
+            .args
+            .iter()
+            .map(|(name, kind, optional)| format!("{name}{}: {kind}", if *optional { "?" } else { "" }))
+            .collect();
+        println!("{} {{ {} }} -> {:?}", call.name, args.join(", "), call.kind);
+        println!("    {}", call.about.trim());
+    }
+}
+
+/// The rows asked for, and the divergences of all rows.
+fn select(rows: &Rows) -> Result<(Vec<Case>, Divergences), String> {
+    let all = case::load(&rows.cases).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        format!("no row was run, {} mistake(s) in the rows:\n{}", lines.len(), lines.join("\n"))
+    })?;
+    let beside = || rows.cases.parent().unwrap_or(Path::new(".")).join("divergences.toml");
+    let file = rows.divergences.clone().unwrap_or_else(beside);
+    let divergences = Divergences::load(&file, &all).map_err(|e| e.to_string())?;
+    for topic in &rows.topic {
+        if !all.iter().any(|c| c.topic == *topic) {
+            return Err(format!("no topic `{topic}`"));
+        }
+    }
+    let wanted = |case: &Case| {
+        (rows.topic.is_empty() || rows.topic.contains(&case.topic))
+            && rows.filter.as_ref().is_none_or(|f| case.full_name().contains(f.as_str()))
+    };
+    let chosen: Vec<Case> = all.into_iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        return Err("no row matches".to_owned());
+    }
+    Ok((chosen, divergences))
+}
+
+/// The backend of that name.
+fn backend(rows: &Rows, single: &SingleThreaded) -> Result<Box<dyn Backend>, String> {
+    let without = rows.without.iter().map(|n| Need::parse(n)).collect::<Result<Vec<Need>, String>>()?;
+    let host = |place| {
+        Ok(Box::new(Host::new(single.clone(), place, rows.sysctl)?.without(&without)) as Box<dyn Backend>)
+    };
+    match rows.backend.as_str() {
+        "host" => host(Place::Tmpfs),
+        #[cfg(feature = "engine")]
+        name @ ("engine" | "engine-ref") => {
+            rcuwalk_oracle::engine::Engine::new(name == "engine-ref", &without)
+                .map(|engine| Box::new(engine) as Box<dyn Backend>)
+        }
+        name => match name.strip_prefix("dir:") {
+            Some(dir) => host(Place::Dir(PathBuf::from(dir))),
+            None => Err(format!("no backend `{name}`; known: host, dir:PATH, engine, engine-ref")),
+        },
+    }
+}
+
+fn run_rows(rows: &Rows) -> Result<ExitCode, String> {
+    let single = SingleThreaded::claim().map_err(|e| e.to_string())?;
+    let (cases, divergences) = select(rows)?;
+    let backend = backend(rows, &single)?;
+    let results =
+        launch::run_all(&cases, &*backend, &divergences, &single, rows.jobs).map_err(|e| e.to_string())?;
+    if results.len() != cases.len() {
+        return Err(format!("{} of {} rows have no result", cases.len() - results.len(), cases.len()));
+    }
+    let name = backend.name();
+    if let Some(file) = &rows.json {
+        let text = serde_json::to_string_pretty(&report::json(&cases, &results, &name))
+            .map_err(|e| e.to_string())?;
+        write(file, &text)?;
+    }
+    if let Some(file) = &rows.junit {
+        write(file, &report::junit(&cases, &results, &name))?;
+    }
+    let text = report::text(&cases, &results, &name);
+    let taken = |file: &Option<PathBuf>| file.as_ref().is_some_and(|f| f.as_os_str() == "-");
+    if taken(&rows.json) || taken(&rows.junit) {
+        eprint!("{text}");
+    } else {
+        print!("{text}");
+    }
+    let failed = report::Counts::of(&results).failed > 0;
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    if file.as_os_str() == "-" {
+        println!("{text}");
+        return Ok(());
+    }
+    std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+}

@@ -1,0 +1,465 @@
+//! Raw system calls: the only module of this crate with `unsafe` code.
+//!
+//! A row says exactly what reaches the kernel: bad pointers, wrong sizes, unknown flag bits. No wrapper library lets
+//! such a call through, so calls are made by number, with registers that a [`Frame`] fills.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use crate::args::Mem;
+
+/// A system call that touches no memory but what its pointer arguments say.
+///
+/// Made in this module only, so a call that could break the process (mmap, brk, …) cannot be named elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nr(libc::c_long);
+
+macro_rules! calls {
+    ($($name:ident = $nr:expr;)*) => {
+        /// The calls that rows and the runner use.
+        #[allow(non_upper_case_globals)]
+        pub(crate) mod nr {
+            use super::Nr;
+            $(pub(crate) const $name: Nr = Nr($nr as libc::c_long);)*
+        }
+    };
+}
+
+calls! {
+    access = libc::SYS_access; faccessat = libc::SYS_faccessat; faccessat2 = libc::SYS_faccessat2;
+    stat = libc::SYS_stat; lstat = libc::SYS_lstat; fstat = libc::SYS_fstat;
+    newfstatat = libc::SYS_newfstatat; statx = libc::SYS_statx;
+    open = libc::SYS_open; openat = libc::SYS_openat; openat2 = libc::SYS_openat2; creat = libc::SYS_creat;
+    close = libc::SYS_close; read = libc::SYS_read; write = libc::SYS_write; pread64 = libc::SYS_pread64;
+    pwrite64 = libc::SYS_pwrite64; lseek = libc::SYS_lseek; truncate = libc::SYS_truncate;
+    ftruncate = libc::SYS_ftruncate; fallocate = libc::SYS_fallocate; getdents64 = libc::SYS_getdents64;
+    readlink = libc::SYS_readlink; readlinkat = libc::SYS_readlinkat; mkdir = libc::SYS_mkdir;
+    mkdirat = libc::SYS_mkdirat; mknod = libc::SYS_mknod; mknodat = libc::SYS_mknodat; symlink = libc::SYS_symlink;
+    symlinkat = libc::SYS_symlinkat; link = libc::SYS_link; linkat = libc::SYS_linkat; unlink = libc::SYS_unlink;
+    unlinkat = libc::SYS_unlinkat; rmdir = libc::SYS_rmdir; rename = libc::SYS_rename;
+    renameat = libc::SYS_renameat; renameat2 = libc::SYS_renameat2; chmod = libc::SYS_chmod;
+    fchmod = libc::SYS_fchmod; fchmodat = libc::SYS_fchmodat; fchmodat2 = 452; chown = libc::SYS_chown;
+    lchown = libc::SYS_lchown; fchown = libc::SYS_fchown; fchownat = libc::SYS_fchownat;
+    utimensat = libc::SYS_utimensat; setxattr = libc::SYS_setxattr; lsetxattr = libc::SYS_lsetxattr;
+    fsetxattr = libc::SYS_fsetxattr; getxattr = libc::SYS_getxattr; lgetxattr = libc::SYS_lgetxattr;
+    fgetxattr = libc::SYS_fgetxattr; listxattr = libc::SYS_listxattr; llistxattr = libc::SYS_llistxattr;
+    flistxattr = libc::SYS_flistxattr; removexattr = libc::SYS_removexattr; lremovexattr = libc::SYS_lremovexattr;
+    fremovexattr = libc::SYS_fremovexattr; setxattrat = 463; getxattrat = 464; listxattrat = 465;
+    removexattrat = 466; chdir = libc::SYS_chdir; fchdir = libc::SYS_fchdir; chroot = libc::SYS_chroot;
+    getcwd = libc::SYS_getcwd; umask = libc::SYS_umask; dup = libc::SYS_dup; dup2 = libc::SYS_dup2;
+    dup3 = libc::SYS_dup3; fcntl = libc::SYS_fcntl; flock = libc::SYS_flock; ioctl = libc::SYS_ioctl;
+    setuid = libc::SYS_setuid; setgid = libc::SYS_setgid; setreuid = libc::SYS_setreuid;
+    setregid = libc::SYS_setregid; setresuid = libc::SYS_setresuid; setresgid = libc::SYS_setresgid;
+    setfsuid = libc::SYS_setfsuid; setfsgid = libc::SYS_setfsgid; setgroups = libc::SYS_setgroups;
+    getresuid = libc::SYS_getresuid; getresgid = libc::SYS_getresgid; getgroups = libc::SYS_getgroups;
+    capset = libc::SYS_capset; capget = libc::SYS_capget; prctl = libc::SYS_prctl;
+    prlimit64 = libc::SYS_prlimit64; unshare = libc::SYS_unshare; mount = libc::SYS_mount;
+    umount2 = libc::SYS_umount2; pivot_root = libc::SYS_pivot_root; open_tree = libc::SYS_open_tree;
+    move_mount = libc::SYS_move_mount; mount_setattr = libc::SYS_mount_setattr; execve = libc::SYS_execve;
+    execveat = libc::SYS_execveat; kill = libc::SYS_kill; close_range = libc::SYS_close_range;
+    setpgid = libc::SYS_setpgid;
+}
+
+/// An address in a page that is never mapped.
+const BAD_ADDRESS: u64 = 8;
+
+/// The registers of one call and the memory they point to.
+#[derive(Debug, Default)]
+pub struct Frame {
+    regs: Vec<u64>,
+    /// Memory that pointers in `regs` refer to; a `Vec` keeps its heap address when it is moved.
+    keep: Vec<Vec<u8>>,
+    tables: Vec<Vec<u64>>,
+    guards: Vec<Guard>,
+    out: Option<usize>,
+}
+
+impl Frame {
+    /// No arguments yet.
+    pub(crate) fn new() -> Frame {
+        Frame::default()
+    }
+
+    /// An integer argument.
+    pub(crate) fn int(&mut self, value: u64) {
+        self.regs.push(value);
+    }
+
+    /// A pointer to a copy of `bytes`.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        let address = self.hold(bytes);
+        self.regs.push(address);
+    }
+
+    /// A pointer to a copy of `bytes` with a NUL behind it.
+    pub(crate) fn string(&mut self, bytes: &[u8]) {
+        let address = self.hold_string(bytes);
+        self.regs.push(address);
+    }
+
+    /// A pointer to `len` zeroed bytes that the call may write; see [`Frame::out`].
+    pub(crate) fn room(&mut self, len: usize) {
+        self.out = Some(self.keep.len());
+        // At least one byte, so that the address is one of ours even when the call is told there is no room.
+        let mut room = vec![0_u8; len.max(1)];
+        self.regs.push(room.as_mut_ptr() as u64);
+        self.keep.push(room);
+    }
+
+    /// A pointer `offset` bytes into the last [`Frame::room`].
+    pub(crate) fn room_at(&mut self, offset: usize) {
+        let last = self.out.expect("room_at follows room");
+        assert!(offset < self.keep[last].len(), "inside the room");
+        let address = self.keep[last].as_mut_ptr() as u64 + offset as u64;
+        self.regs.push(address);
+    }
+
+    /// A pointer that faults.
+    pub(crate) fn bad(&mut self) {
+        self.regs.push(BAD_ADDRESS);
+    }
+
+    /// A null pointer.
+    pub(crate) fn null(&mut self) {
+        self.regs.push(0);
+    }
+
+    /// A pointer to `bytes` that end, without a NUL, where an unmapped page begins.
+    pub(crate) fn unterminated(&mut self, bytes: &[u8]) {
+        let guard = Guard::new(bytes);
+        self.regs.push(guard.address);
+        self.guards.push(guard);
+    }
+
+    /// A pointer to an array of pointers to strings (`None`: a pointer that faults), ended by a null pointer.
+    pub(crate) fn vector(&mut self, strings: &[Option<&[u8]>]) {
+        let mut table: Vec<u64> = Vec::with_capacity(strings.len() + 1);
+        for string in strings {
+            table.push(match string {
+                Some(bytes) => self.hold_string(bytes),
+                None => BAD_ADDRESS,
+            });
+        }
+        table.push(0);
+        self.regs.push(table.as_ptr() as u64);
+        self.tables.push(table);
+    }
+
+    /// Address and length of a copy of `value`, for a structure that holds a pointer; no register.
+    pub(crate) fn detached(&mut self, value: &Mem) -> (u64, u32) {
+        match value {
+            Mem::Bytes(bytes) => (self.hold(bytes), bytes.len() as u32),
+            Mem::Null => (0, 1),
+            Mem::Bad | Mem::Unterminated(_) => (BAD_ADDRESS, 1),
+        }
+    }
+
+    /// Address of `len` zeroed bytes that the call may write, for a structure that holds a pointer; no register.
+    pub(crate) fn detached_room(&mut self, len: usize) -> u64 {
+        self.room(len);
+        self.regs.pop().expect("room pushed a register")
+    }
+
+    /// What the call wrote into the last [`Frame::room`].
+    pub(crate) fn out(&self) -> &[u8] {
+        self.out.map_or(&[], |i| &self.keep[i])
+    }
+
+    /// Makes the call; the kernel's answer or its error number.
+    pub(crate) fn call(&mut self, nr: Nr) -> Result<i64, i32> {
+        assert!(self.regs.len() <= 6, "a system call has six arguments");
+        let mut r = [0_u64; 6];
+        r[..self.regs.len()].copy_from_slice(&self.regs);
+        // SAFETY: `Nr` names only calls that touch no memory but what pointer arguments refer to. Each such argument
+        // was pushed by a method above: it points into memory that `self` owns and keeps until it is dropped (inputs
+        // and rooms with the size the argument before or behind it states), or to an address that is never mapped.
+        let ret = unsafe { libc::syscall(nr.0, r[0], r[1], r[2], r[3], r[4], r[5]) };
+        if ret == -1 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(ret) }
+    }
+
+    /// Makes a call that answers a new descriptor.
+    pub(crate) fn open(&mut self, nr: Nr) -> Result<OwnedFd, i32> {
+        let fd = self.call(nr)? as RawFd;
+        // SAFETY: the call has just made this descriptor; nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn hold(&mut self, bytes: &[u8]) -> u64 {
+        let mut copy = bytes.to_vec();
+        if copy.is_empty() {
+            copy.push(0);
+        }
+        let address = copy.as_ptr() as u64;
+        self.keep.push(copy);
+        address
+    }
+
+    fn hold_string(&mut self, bytes: &[u8]) -> u64 {
+        let mut copy = Vec::with_capacity(bytes.len() + 1);
+        copy.extend_from_slice(bytes);
+        copy.push(0);
+        let address = copy.as_ptr() as u64;
+        self.keep.push(copy);
+        address
+    }
+}
+
+/// Bytes that end exactly at an inaccessible page.
+#[derive(Debug)]
+struct Guard {
+    base: *mut libc::c_void,
+    len: usize,
+    address: u64,
+}
+
+const PAGE: usize = 4096;
+
+impl Guard {
+    fn new(bytes: &[u8]) -> Guard {
+        let data = bytes.len().div_ceil(PAGE) * PAGE;
+        let len = data + PAGE;
+        // SAFETY: a fresh private anonymous mapping at an address the kernel chooses.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert!(base != libc::MAP_FAILED, "mmap of {len} bytes failed");
+        // SAFETY: `data` is inside the mapping of `data + PAGE` bytes.
+        let end = unsafe { base.cast::<u8>().add(data) };
+        // SAFETY: the `bytes.len() <= data` bytes before `end` are ours and mapped writable.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), end.sub(bytes.len()), bytes.len()) };
+        // SAFETY: the last page of our own mapping; nothing refers to it.
+        let protected = unsafe { libc::mprotect(end.cast(), PAGE, libc::PROT_NONE) };
+        assert!(protected == 0, "mprotect of the guard page failed");
+        Guard { base, len, address: end as u64 - bytes.len() as u64 }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, unmapped once; the frame that pointed to it is being dropped.
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
+/// The right to fork: held by a process that has one thread.
+#[derive(Clone, Debug)]
+pub struct SingleThreaded(PhantomData<*const ()>);
+
+impl SingleThreaded {
+    /// Checks that the process has one thread. The caller creates none while it holds the token.
+    ///
+    /// # Errors
+    ///
+    /// If the process has several threads or `/proc` cannot be read.
+    pub fn claim() -> io::Result<SingleThreaded> {
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads == 1 {
+            Ok(SingleThreaded(PhantomData))
+        } else {
+            Err(io::Error::other(format!("the process has {threads} threads; rows are run by forking")))
+        }
+    }
+
+    /// fork(2): `None` in the child.
+    pub(crate) fn fork(&self) -> io::Result<Option<i32>> {
+        // SAFETY: the process has one thread (the token), so no lock is held by a thread the child lacks.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(None),
+            pid => Ok(Some(pid)),
+        }
+    }
+}
+
+/// _exit(2): ends the process without running anything of the parent's (buffers, destructors).
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// waitpid(2): the wait status, or `None` if `hang` is false and the child still runs.
+pub(crate) fn wait(pid: i32, hang: bool) -> io::Result<Option<i32>> {
+    let mut status = 0;
+    let flags = if hang { 0 } else { libc::WNOHANG };
+    // SAFETY: `status` is a valid place for the result.
+    match unsafe { libc::waitpid(pid, &mut status, flags) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ => Ok(Some(status)),
+    }
+}
+
+/// Makes signals that a failing call would send harmless.
+pub(crate) fn ignore_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: SIG_IGN installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Moves `fd` to a number of at least `min`, close-on-exec.
+pub(crate) fn move_fd(fd: OwnedFd, min: RawFd) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: F_DUPFD_CLOEXEC takes an integer and touches no memory.
+    let new = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, min) };
+    if new < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `new` was just made and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(new) })
+}
+
+/// glibc's execvpe(3) in the current process: returns only on failure, with errno.
+pub(crate) fn execvpe(file: &[u8], argv: &[&[u8]], path: Option<&[u8]>) -> i32 {
+    let own = |s: &[u8]| s.iter().copied().chain([0]).collect::<Vec<u8>>();
+    let file = own(file);
+    let strings: Vec<Vec<u8>> = argv.iter().map(|s| own(s)).collect();
+    let mut table: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr().cast()).collect();
+    table.push(std::ptr::null());
+    let environment = [std::ptr::null()];
+    match path {
+        Some(path) => {
+            let path = own(path);
+            // SAFETY: both strings end with NUL; the process has one thread (a forked child about to exec).
+            unsafe { libc::setenv(c"PATH".as_ptr(), path.as_ptr().cast(), 1) };
+        }
+        // SAFETY: as above.
+        None => unsafe {
+            libc::unsetenv(c"PATH".as_ptr());
+        },
+    }
+    // SAFETY: glibc leaves errno alone on some paths, so it starts at zero; it is this thread's own.
+    unsafe { *libc::__errno_location() = 0 };
+    // SAFETY: `file` ends with NUL; `table` and `environment` end with null pointers and point to NUL-ended strings.
+    unsafe { libc::execvpe(file.as_ptr().cast(), table.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod program {
+    //! A position-independent program without a library: reports its credentials and its initial stack on
+    //! descriptor 998, then exits. It stands in for "a binary" wherever a row executes one.
+
+    std::arch::global_asm!(
+        ".pushsection .rodata",
+        ".globl rcuwalk_oracle_program",
+        "rcuwalk_oracle_program:",
+        "mov rbx, rsp",
+        "sub rsp, 256",
+        "mov eax, 118", // getresuid
+        "lea rdi, [rsp]",
+        "lea rsi, [rsp+4]",
+        "lea rdx, [rsp+8]",
+        "syscall",
+        "mov eax, 120", // getresgid
+        "lea rdi, [rsp+12]",
+        "lea rsi, [rsp+16]",
+        "lea rdx, [rsp+20]",
+        "syscall",
+        "mov eax, 122", // setfsuid(-1) answers the present one
+        "mov edi, -1",
+        "syscall",
+        "mov [rsp+24], eax",
+        "mov eax, 123", // setfsgid(-1)
+        "mov edi, -1",
+        "syscall",
+        "mov [rsp+28], eax",
+        "mov dword ptr [rsp+32], 0x20080522",
+        "mov dword ptr [rsp+36], 0",
+        "mov eax, 125", // capget
+        "lea rdi, [rsp+32]",
+        "lea rsi, [rsp+40]",
+        "syscall",
+        "mov [rsp+64], rbx",
+        "mov eax, 1", // write(998, report, 72)
+        "mov edi, 998",
+        "mov rsi, rsp",
+        "mov edx, 72",
+        "syscall",
+        "2:",
+        "mov eax, 1", // write(998, stack, all of it) until the end of the stack faults
+        "mov edi, 998",
+        "mov rsi, rbx",
+        "mov edx, 0x1000000",
+        "syscall",
+        "test rax, rax",
+        "jle 3f",
+        "add rbx, rax",
+        "jmp 2b",
+        "3:",
+        "mov eax, 60", // exit
+        "xor edi, edi",
+        "syscall",
+        ".globl rcuwalk_oracle_program_end",
+        "rcuwalk_oracle_program_end:",
+        ".popsection",
+    );
+
+    // SAFETY: both symbols are defined by the assembly above.
+    unsafe extern "C" {
+        static rcuwalk_oracle_program: u8;
+        static rcuwalk_oracle_program_end: u8;
+    }
+
+    /// The machine code between the two symbols.
+    pub(super) fn code() -> &'static [u8] {
+        let start = &raw const rcuwalk_oracle_program;
+        let end = &raw const rcuwalk_oracle_program_end;
+        let len = end as usize - start as usize;
+        // SAFETY: the `len` bytes from `start` to `end` are one piece of read-only data of this program.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+}
+
+/// Machine code that reports how it was executed.
+pub(crate) fn program_code() -> &'static [u8] {
+    program::code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_answers_as_the_kernel_does() {
+        let mut frame = Frame::new();
+        frame.string(b"/nowhere/at/all");
+        frame.int(0);
+        assert_eq!(frame.call(nr::access), Err(libc::ENOENT));
+        let mut frame = Frame::new();
+        frame.bad();
+        frame.int(0);
+        assert_eq!(frame.call(nr::access), Err(libc::EFAULT));
+    }
+
+    #[test]
+    fn a_room_receives_the_result() {
+        let mut frame = Frame::new();
+        frame.room(4096);
+        frame.int(4096);
+        let len = frame.call(nr::getcwd).expect("there is a working directory");
+        let cwd = std::env::current_dir().expect("there is a working directory");
+        assert_eq!(&frame.out()[..len as usize - 1], cwd.as_os_str().as_encoded_bytes());
+    }
+
+    #[test]
+    fn an_unterminated_string_faults_at_its_end() {
+        let mut frame = Frame::new();
+        frame.unterminated(&[b'x'; 4095]);
+        frame.int(0);
+        assert_eq!(frame.call(nr::access), Err(libc::EFAULT));
+        let mut frame = Frame::new();
+        frame.unterminated(&[b'x'; 4096]);
+        frame.int(0);
+        assert_eq!(frame.call(nr::access), Err(libc::ENAMETOOLONG));
+    }
+}
