@@ -12,6 +12,8 @@ pub mod args;
 pub mod backend;
 pub mod case;
 pub mod divergence;
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod errno;
 pub mod expect;
 pub mod host;

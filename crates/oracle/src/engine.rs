@@ -1,0 +1,513 @@
+//! rcuwalk's engine as a backend: the typed interface of [`rcuwalk::Task`], RCU-walk allowed or forbidden.
+
+use std::collections::BTreeSet;
+
+use rcuwalk::cred::{CapSet as EngineCaps, Cred};
+use rcuwalk::errno::{Errno, Result};
+use rcuwalk::perm::Protected;
+use rcuwalk::{OpenHow, Task, Timespec, Vfs, WalkMode, uapi};
+
+use crate::args::{Fd, Mem, Room, Times};
+use crate::backend::{Backend, TaskId, World};
+use crate::case::Case;
+use crate::identity::Identity;
+use crate::need::Need;
+use crate::op::Op;
+use crate::outcome::{Outcome, Stat, StatxExtra, Time};
+use crate::words::{CapSet, Mode};
+
+/// The engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    mode: WalkMode,
+    lacking: BTreeSet<Need>,
+}
+
+/// What the engine does not offer yet. Rows that need it are skipped by name; the list is what remains to be done.
+pub const UNSUPPORTED: &[(Need, &str)] = &[
+    (Need::Memory, "the typed interface takes slices, not addresses"),
+    (Need::InodeFlags, "no FS_IOC_SETFLAGS"),
+    (Need::Mount, "no mount operations"),
+    (Need::Idmap, "no idmapped mounts"),
+    (Need::Userns, "no user namespaces of tasks"),
+    (Need::Exec, "no execve"),
+    (Need::Proc, "no /proc"),
+    (Need::Sysctl, "settings are fixed when the file system is made"),
+    (Need::Lock, "no file locks"),
+];
+
+/// Names the engine of this process can hold; a row's world is small.
+const OBJECTS: u32 = 1 << 16;
+
+impl Engine {
+    /// The engine; `ref_only` forbids RCU-walk. Rows that need any of `without` are declined as well.
+    ///
+    /// # Errors
+    ///
+    /// If the engine cannot be made.
+    pub fn new(ref_only: bool, without: &[Need]) -> std::result::Result<Engine, String> {
+        let mode = if ref_only { WalkMode::RefOnly } else { WalkMode::Rcu };
+        let engine = Engine { mode, lacking: without.iter().copied().collect() };
+        engine.make().map_err(|errno| format!("the engine cannot be made: {errno}"))?;
+        Ok(engine)
+    }
+
+    /// A fresh file system as the host has them by default.
+    fn make(&self) -> Result<Vfs> {
+        let protected = Protected { hardlinks: true, ..Protected::default() };
+        let vfs = Vfs::builder().capacity(OBJECTS).protected(protected).build()?;
+        vfs.set_walk_mode(self.mode);
+        Ok(vfs)
+    }
+}
+
+impl Backend for Engine {
+    fn name(&self) -> String {
+        if self.mode == WalkMode::RefOnly { "engine-ref" } else { "engine" }.to_owned()
+    }
+
+    fn declines(&self, case: &Case) -> Option<String> {
+        if let Some((_, why)) = UNSUPPORTED.iter().find(|(need, _)| case.needs.contains(need)) {
+            return Some((*why).to_owned());
+        }
+        if let Some(need) = case.needs.intersection(&self.lacking).next() {
+            return Some(format!("needs {}", need.name()));
+        }
+        if case.tasks.values().any(|who| who.no_new_privs) {
+            return Some("no no_new_privs".to_owned());
+        }
+        let steps = case.setup.iter().chain(&case.calls);
+        steps.filter_map(|step| lacks(&step.op)).next().map(str::to_owned)
+    }
+
+    fn world(&self) -> std::result::Result<Box<dyn World>, String> {
+        let vfs = self.make().map_err(|errno| errno.to_string())?;
+        Ok(Box::new(EngineWorld { vfs, tasks: Vec::new() }))
+    }
+}
+
+/// Why the typed interface cannot make this call, if it cannot.
+fn lacks(op: &Op) -> Option<&'static str> {
+    const SIZE: &str = "the typed interface has no buffer sizes";
+    let odd = |room: &Room, usual: i64| (room.size != usual).then_some(SIZE);
+    match op {
+        Op::Readlink { room, .. } | Op::Readlinkat { room, .. } | Op::Getcwd { room } => odd(room, 4096),
+        Op::Getxattr { room, .. }
+        | Op::Lgetxattr { room, .. }
+        | Op::Fgetxattr { room, .. }
+        | Op::Listxattr { room, .. }
+        | Op::Llistxattr { room, .. }
+        | Op::Flistxattr { room, .. }
+        | Op::Getdents { room, .. } => odd(room, 65536),
+        Op::Setxattrat { .. } | Op::Getxattrat { .. } | Op::Listxattrat { .. } | Op::Removexattrat { .. } => {
+            Some("no *xattrat calls")
+        }
+        Op::Fallocate { .. } => Some("no fallocate"),
+        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 7) => Some("no such limit"),
+        Op::SetNoNewPrivs {} => Some("no no_new_privs"),
+        _ => None,
+    }
+}
+
+/// A file system and the tasks in it.
+struct EngineWorld {
+    vfs: Vfs,
+    tasks: Vec<Task>,
+}
+
+impl World for EngineWorld {
+    fn spawn(&mut self, who: &Identity) -> std::result::Result<TaskId, String> {
+        let mut task = self.vfs.task(Cred::root());
+        task.umask(who.umask.0 as u32);
+        task.chdir(&who.cwd).map_err(|errno| format!("chdir: {errno}"))?;
+        task.set_cred(credential(who).map_err(|errno| format!("credential: {errno}"))?);
+        self.tasks.push(task);
+        Ok(self.tasks.len() - 1)
+    }
+
+    fn fork(&mut self, task: TaskId) -> std::result::Result<TaskId, Outcome> {
+        let child = self.tasks.get(task).map(Task::fork);
+        self.tasks.push(child.ok_or_else(|| Outcome::Broken("no such task".to_owned()))?);
+        Ok(self.tasks.len() - 1)
+    }
+
+    fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
+        match self.tasks.get_mut(task) {
+            Some(task) => perform(task, op),
+            None => Outcome::Broken("no such task".to_owned()),
+        }
+    }
+
+    fn full_caps(&self) -> u64 {
+        EngineCaps::FULL.0
+    }
+
+    fn program(&self) -> Vec<u8> {
+        b"\x7fELF".to_vec()
+    }
+}
+
+fn caps(set: CapSet) -> EngineCaps {
+    EngineCaps(set.0) & EngineCaps::FULL
+}
+
+/// The credential of an identity.
+fn credential(who: &Identity) -> Result<Cred> {
+    let ([uid, euid, suid, fsuid], [gid, egid, sgid, fsgid]) = (who.uids, who.gids);
+    Cred::builder()
+        .uids(uid, euid, suid, fsuid)
+        .gids(gid, egid, sgid, fsgid)
+        .groups(&who.groups)
+        .effective(caps(who.effective))
+        .permitted(caps(who.permitted))
+        .inheritable(caps(who.inheritable))
+        .ambient(caps(who.ambient))
+        .bounding(caps(who.bounding))
+        .securebits(who.securebits.0 as u32)
+        .build()
+}
+
+/// The bytes of a proper pointer; rows with others were declined.
+fn bytes(mem: &Mem) -> &[u8] {
+    mem.bytes().unwrap_or_default()
+}
+
+fn done(result: Result<()>) -> Outcome {
+    answer(result, |()| Outcome::Done)
+}
+
+fn answer<T>(result: Result<T>, wrap: impl FnOnce(T) -> Outcome) -> Outcome {
+    match result {
+        Ok(value) => wrap(value),
+        Err(errno) => Outcome::Error(errno.raw()),
+    }
+}
+
+fn number(result: Result<usize>) -> Outcome {
+    answer(result, |n| Outcome::Number(n as i64))
+}
+
+fn time(time: Timespec) -> Time {
+    Time { sec: time.sec, nsec: time.nsec }
+}
+
+fn stat(result: Result<uapi::Stat>) -> Outcome {
+    answer(result, |s| {
+        Outcome::Stat(Box::new(Stat {
+            dev: s.dev,
+            ino: s.ino,
+            mode: s.mode,
+            nlink: s.nlink,
+            uid: s.uid,
+            gid: s.gid,
+            rdev: s.rdev,
+            size: s.size,
+            blksize: s.blksize,
+            blocks: s.blocks,
+            atime: time(s.atime),
+            mtime: time(s.mtime),
+            ctime: time(s.ctime),
+            extra: None,
+        }))
+    })
+}
+
+fn statx(result: Result<uapi::Statx>) -> Outcome {
+    let dev = |major, minor| crate::args::Dev { major, minor }.encode();
+    answer(result, |s| {
+        Outcome::Stat(Box::new(Stat {
+            dev: dev(s.dev_major, s.dev_minor),
+            ino: s.ino,
+            mode: u32::from(s.mode),
+            nlink: u64::from(s.nlink),
+            uid: s.uid,
+            gid: s.gid,
+            rdev: dev(s.rdev_major, s.rdev_minor),
+            size: s.size as i64,
+            blksize: i64::from(s.blksize),
+            blocks: s.blocks as i64,
+            atime: time(s.atime.into()),
+            mtime: time(s.mtime.into()),
+            ctime: time(s.ctime.into()),
+            extra: Some(StatxExtra {
+                mask: s.mask,
+                attributes: s.attributes,
+                attributes_mask: s.attributes_mask,
+                btime: time(s.btime.into()),
+            }),
+        }))
+    })
+}
+
+fn names(result: Result<Vec<u8>>) -> Outcome {
+    answer(result, |list| {
+        Outcome::Names(list.split_inclusive(|b| *b == 0).map(|n| n[..n.len() - 1].to_vec()).collect())
+    })
+}
+
+fn times(times: &Times) -> Option<[Timespec; 2]> {
+    match times {
+        // Nanoseconds beyond 32 bits are as invalid as any above 999,999,999.
+        Times::Pair(pair) => {
+            Some(pair.map(|(sec, nsec)| Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(u32::MAX) }))
+        }
+        Times::Null | Times::Bad => None,
+    }
+}
+
+/// Makes a call.
+fn perform(task: &mut Task, op: &Op) -> Outcome {
+    look(task, op)
+        .or_else(|| open_and_io(task, op))
+        .or_else(|| tree(task, op))
+        .or_else(|| attributes(task, op))
+        .or_else(|| xattrs(task, op))
+        .or_else(|| surroundings(task, op))
+        .or_else(|| credentials(task, op))
+        .unwrap_or_else(|| Outcome::Broken(format!("the engine has no `{}`", op.name())))
+}
+
+fn look(task: &Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::Access { path, mode } => done(task.access(bytes(path), mode.0 as i32)),
+        Op::Faccessat { dirfd, path, mode } => {
+            done(task.faccessat(dirfd.raw(), bytes(path), mode.0 as i32))
+        }
+        Op::Faccessat2 { dirfd, path, mode, flags } => {
+            done(task.faccessat2(dirfd.raw(), bytes(path), mode.0 as i32, flags.0 as i32))
+        }
+        Op::Stat { path, .. } => stat(task.stat(bytes(path))),
+        Op::Lstat { path, .. } => stat(task.lstat(bytes(path))),
+        Op::Fstat { fd, .. } => stat(task.fstat(fd.raw())),
+        Op::Newfstatat { dirfd, path, flags, .. } => {
+            stat(task.newfstatat(dirfd.raw(), bytes(path), flags.0 as i32))
+        }
+        Op::Statx { dirfd, path, flags, mask, .. } => {
+            statx(task.statx(dirfd.raw(), bytes(path), flags.0 as i32, mask.0 as u32))
+        }
+        Op::Readlink { path, .. } => answer(task.readlink(bytes(path)), Outcome::Bytes),
+        Op::Readlinkat { dirfd, path, .. } => {
+            answer(task.readlinkat(dirfd.raw(), bytes(path)), Outcome::Bytes)
+        }
+        _ => return None,
+    })
+}
+
+fn read_into(count: &Room, read: impl FnOnce(&mut [u8]) -> Result<usize>) -> Outcome {
+    let mut buf = vec![0; count.size.max(0) as usize];
+    answer(read(&mut buf), |n| {
+        buf.truncate(n);
+        Outcome::Bytes(buf)
+    })
+}
+
+fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::Open { path, flags, mode } => {
+            answer(task.open(bytes(path), flags.0 as i32, mode.0 as u32), Outcome::Fd)
+        }
+        Op::Openat { dirfd, path, flags, mode } => {
+            answer(task.openat(dirfd.raw(), bytes(path), flags.0 as i32, mode.0 as u32), Outcome::Fd)
+        }
+        Op::Openat2 { dirfd, path, how } => {
+            let how = OpenHow { flags: how.flags.0, mode: how.mode.0, resolve: how.resolve.0 };
+            answer(task.openat2(dirfd.raw(), bytes(path), &how), Outcome::Fd)
+        }
+        Op::Creat { path, mode } => answer(task.creat(bytes(path), mode.0 as u32), Outcome::Fd),
+        Op::Close { fd } => done(task.close(fd.raw())),
+        Op::Read { fd, count } => read_into(count, |buf| task.read(fd.raw(), buf)),
+        Op::Pread { fd, count, offset } => read_into(count, |buf| task.pread(fd.raw(), buf, offset.0)),
+        Op::Write { fd, data } => number(task.write(fd.raw(), bytes(&data.0))),
+        Op::Pwrite { fd, data, offset } => number(task.pwrite(fd.raw(), bytes(&data.0), offset.0)),
+        Op::Lseek { fd, offset, whence } => {
+            answer(task.lseek(fd.raw(), offset.0, whence.0 as i32), Outcome::Number)
+        }
+        Op::Truncate { path, length } => done(task.truncate(bytes(path), length.0)),
+        Op::Ftruncate { fd, length } => done(task.ftruncate(fd.raw(), length.0)),
+        Op::Getdents { fd, .. } => {
+            let mut entries = Vec::new();
+            let pairs = |entries: Vec<rcuwalk::Dirent>| entries.into_iter().map(|e| (e.name, e.kind)).collect();
+            answer(task.getdents(fd.raw(), &mut entries, 65536 / 24), |_| Outcome::Entries(pairs(entries)))
+        }
+        Op::Dup { fd } => answer(task.dup(fd.raw()), Outcome::Fd),
+        Op::Dup2 { fd, newfd } => answer(task.dup2(fd.raw(), newfd.raw()), Outcome::Fd),
+        Op::Dup3 { fd, newfd, flags } => {
+            answer(task.dup3(fd.raw(), newfd.raw(), flags.0 as i32), Outcome::Fd)
+        }
+        Op::Fcntl { fd, command, arg } => {
+            answer(task.fcntl(fd.raw(), command.0 as i32, arg.0 as i32), |n| Outcome::Number(i64::from(n)))
+        }
+        _ => return None,
+    })
+}
+
+fn tree(task: &Task, op: &Op) -> Option<Outcome> {
+    let mode32 = |mode: &Mode| mode.0 as u32;
+    let rename = |odir: &Fd, old: &Mem, ndir: &Fd, new: &Mem, flags: u64| {
+        done(task.renameat2(odir.raw(), bytes(old), ndir.raw(), bytes(new), flags as u32))
+    };
+    Some(match op {
+        Op::Mkdir { path, mode } => done(task.mkdir(bytes(path), mode32(mode))),
+        Op::Mkdirat { dirfd, path, mode } => done(task.mkdirat(dirfd.raw(), bytes(path), mode32(mode))),
+        Op::Mknod { path, mode, dev } => done(task.mknod(bytes(path), mode32(mode), dev.encode())),
+        Op::Mknodat { dirfd, path, mode, dev } => {
+            done(task.mknodat(dirfd.raw(), bytes(path), mode32(mode), dev.encode()))
+        }
+        Op::Symlink { target, path } => done(task.symlink(bytes(target), bytes(path))),
+        Op::Symlinkat { target, dirfd, path } => {
+            done(task.symlinkat(bytes(target), dirfd.raw(), bytes(path)))
+        }
+        Op::Link { old, new } => done(task.link(bytes(old), bytes(new))),
+        Op::Linkat { olddirfd, old, newdirfd, new, flags } => done(task.linkat(
+            olddirfd.raw(),
+            bytes(old),
+            newdirfd.raw(),
+            bytes(new),
+            flags.0 as i32,
+        )),
+        Op::Unlink { path } => done(task.unlink(bytes(path))),
+        Op::Unlinkat { dirfd, path, flags } => {
+            done(task.unlinkat(dirfd.raw(), bytes(path), flags.0 as i32))
+        }
+        Op::Rmdir { path } => done(task.rmdir(bytes(path))),
+        Op::Rename { old, new } => done(task.rename(bytes(old), bytes(new))),
+        Op::Renameat { olddirfd, old, newdirfd, new } => rename(olddirfd, old, newdirfd, new, 0),
+        Op::Renameat2 { olddirfd, old, newdirfd, new, flags } => {
+            rename(olddirfd, old, newdirfd, new, flags.0)
+        }
+        _ => return None,
+    })
+}
+
+fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
+    let mode32 = |mode: &Mode| mode.0 as u32;
+    Some(match op {
+        Op::Chmod { path, mode } => done(task.chmod(bytes(path), mode32(mode))),
+        Op::Fchmod { fd, mode } => done(task.fchmod(fd.raw(), mode32(mode))),
+        Op::Fchmodat { dirfd, path, mode } => {
+            done(task.fchmodat2(dirfd.raw(), bytes(path), mode32(mode), 0))
+        }
+        Op::Fchmodat2 { dirfd, path, mode, flags } => {
+            done(task.fchmodat2(dirfd.raw(), bytes(path), mode32(mode), flags.0 as i32))
+        }
+        Op::Chown { path, uid, gid } => done(task.chown(bytes(path), uid.0, gid.0)),
+        Op::Lchown { path, uid, gid } => done(task.lchown(bytes(path), uid.0, gid.0)),
+        Op::Fchown { fd, uid, gid } => done(task.fchown(fd.raw(), uid.0, gid.0)),
+        Op::Fchownat { dirfd, path, uid, gid, flags } => {
+            done(task.fchownat(dirfd.raw(), bytes(path), uid.0, gid.0, flags.0 as i32))
+        }
+        Op::Utimensat { dirfd, path, times: t, flags } => {
+            done(task.utimensat(dirfd.raw(), path.bytes(), times(t), flags.0 as i32))
+        }
+        _ => return None,
+    })
+}
+
+fn xattrs(task: &Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::Setxattr { path, name, value, flags } => {
+            done(task.setxattr(bytes(path), bytes(name), bytes(&value.0), flags.0 as i32))
+        }
+        Op::Lsetxattr { path, name, value, flags } => {
+            done(task.lsetxattr(bytes(path), bytes(name), bytes(&value.0), flags.0 as i32))
+        }
+        Op::Fsetxattr { fd, name, value, flags } => {
+            done(task.fsetxattr(fd.raw(), bytes(name), bytes(&value.0), flags.0 as i32))
+        }
+        Op::Getxattr { path, name, .. } => {
+            answer(task.getxattr(bytes(path), bytes(name)), Outcome::Bytes)
+        }
+        Op::Lgetxattr { path, name, .. } => {
+            answer(task.lgetxattr(bytes(path), bytes(name)), Outcome::Bytes)
+        }
+        Op::Fgetxattr { fd, name, .. } => answer(task.fgetxattr(fd.raw(), bytes(name)), Outcome::Bytes),
+        Op::Listxattr { path, .. } => names(task.listxattr(bytes(path))),
+        Op::Llistxattr { path, .. } => names(task.llistxattr(bytes(path))),
+        Op::Flistxattr { fd, .. } => names(task.flistxattr(fd.raw())),
+        Op::Removexattr { path, name } => done(task.removexattr(bytes(path), bytes(name))),
+        Op::Lremovexattr { path, name } => done(task.lremovexattr(bytes(path), bytes(name))),
+        Op::Fremovexattr { fd, name } => done(task.fremovexattr(fd.raw(), bytes(name))),
+        _ => return None,
+    })
+}
+
+fn surroundings(task: &mut Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::Chdir { path } => done(task.chdir(bytes(path))),
+        Op::Fchdir { fd } => done(task.fchdir(fd.raw())),
+        Op::Chroot { path } => done(task.chroot(bytes(path))),
+        Op::Getcwd { .. } => answer(task.getcwd(), Outcome::Bytes),
+        Op::Umask { mask } => Outcome::Number(i64::from(task.umask(mask.0 as u32))),
+        Op::Setrlimit { resource, soft } => {
+            match resource.0 {
+                1 => task.set_fsize_limit(soft.soft),
+                _ => task.set_nofile_limit(soft.soft as usize),
+            }
+            Outcome::Done
+        }
+        _ => return None,
+    })
+}
+
+/// Commits the credential a transition made.
+fn commit(task: &mut Task, new: Result<Cred>) -> Outcome {
+    answer(new, |cred| {
+        task.set_cred(cred);
+        Outcome::Done
+    })
+}
+
+/// Commits the credential if the transition made one; some calls that change nothing do not.
+fn commit_some(task: &mut Task, new: Result<Option<Cred>>) -> Outcome {
+    answer(new, |cred| {
+        if let Some(cred) = cred {
+            task.set_cred(cred);
+        }
+        Outcome::Done
+    })
+}
+
+fn credentials(task: &mut Task, op: &Op) -> Option<Outcome> {
+    let cred = task.cred().clone();
+    Some(match op {
+        Op::Setuid { uid } => commit(task, cred.setuid(uid.0)),
+        Op::Setgid { gid } => commit(task, cred.setgid(gid.0)),
+        Op::Setreuid { ruid, euid } => commit(task, cred.setreuid(ruid.0, euid.0)),
+        Op::Setregid { rgid, egid } => commit(task, cred.setregid(rgid.0, egid.0)),
+        Op::Setresuid { ruid, euid, suid } => commit_some(task, cred.setresuid(ruid.0, euid.0, suid.0)),
+        Op::Setresgid { rgid, egid, sgid } => commit_some(task, cred.setresgid(rgid.0, egid.0, sgid.0)),
+        Op::Setfsuid { uid } => old_id(task, cred.setfsuid(uid.0)),
+        Op::Setfsgid { gid } => old_id(task, cred.setfsgid(gid.0)),
+        Op::Setgroups { groups } => commit(task, cred.setgroups(&groups.0)),
+        Op::Getresuid { .. } => Outcome::Ids(vec![cred.uid(), cred.euid(), cred.suid()]),
+        Op::Getresgid { .. } => Outcome::Ids(vec![cred.gid(), cred.egid(), cred.sgid()]),
+        Op::Getgroups {} => Outcome::Ids(cred.groups().to_vec()),
+        Op::Capset { sets } => {
+            commit(task, cred.capset(caps(sets.effective), caps(sets.permitted), caps(sets.inheritable)))
+        }
+        Op::Capget { .. } => {
+            Outcome::Caps([cred.effective().0, cred.permitted().0, cred.inheritable().0])
+        }
+        Op::SetSecurebits { bits } => commit(task, cred.set_securebits(bits.0 as u32)),
+        Op::GetSecurebits {} => Outcome::Number(i64::from(cred.securebits())),
+        Op::SetKeepcaps { on } => match on.0 {
+            0 | 1 => commit(task, cred.set_keepcaps(on.0 == 1)),
+            _ => Outcome::Error(Errno::EINVAL.raw()),
+        },
+        Op::CapbsetDrop { cap } => commit(task, cred.capbset_drop(cap.0 as u32)),
+        Op::CapbsetRead { cap } => Outcome::Number(i64::from(cred.bounding().contains(cap.0 as u32))),
+        Op::AmbientRaise { cap } => commit(task, cred.ambient_raise(cap.0 as u32)),
+        Op::AmbientLower { cap } => commit(task, cred.ambient_lower(cap.0 as u32)),
+        Op::AmbientIsSet { cap } => Outcome::Number(i64::from(cred.ambient().contains(cap.0 as u32))),
+        Op::AmbientClear {} => commit(task, Ok(cred.ambient_clear_all())),
+        _ => return None,
+    })
+}
+
+/// setfsuid(2) and setfsgid(2) answer the old id, whatever happens.
+fn old_id(task: &mut Task, (old, new): (u32, Option<Cred>)) -> Outcome {
+    if let Some(cred) = new {
+        task.set_cred(cred);
+    }
+    Outcome::Number(i64::from(old))
+}
