@@ -4,6 +4,8 @@ use crate::AllocError;
 use crate::facade::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 use crate::mem::Region;
+#[cfg(not(any(loom, shuttle)))]
+use std::marker::PhantomData;
 use std::sync::PoisonError;
 
 /// A slot number. Handle 0 is never given out, so it can stand for "none".
@@ -89,6 +91,43 @@ pub struct Arena<T> {
     region: Region,
 }
 
+/// See [`Arena::view`].
+#[derive(Debug)]
+pub struct View<'a, T> {
+    #[cfg(not(any(loom, shuttle)))]
+    slots: std::ptr::NonNull<T>,
+    #[cfg(any(loom, shuttle))]
+    slots: &'a [T],
+    mask: u32,
+    #[cfg(not(any(loom, shuttle)))]
+    arena: PhantomData<&'a Arena<T>>,
+}
+
+impl<T> Clone for View<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<'_, T> {}
+
+impl<'a, T: TypeStable> View<'a, T> {
+    /// As [`Arena::get`].
+    #[inline(always)]
+    pub fn get(self, handle: Handle) -> &'a T {
+        let index = (handle & self.mask) as usize;
+        #[cfg(any(loom, shuttle))]
+        return &self.slots[index];
+        // SAFETY: `index` is below the capacity, so the slot lies in the reservation, which lives as long as the arena,
+        // borrowed for `'a`. Its bytes are zero or were written through `&T`, and both are valid: `T: TypeStable`.
+        #[cfg(not(any(loom, shuttle)))]
+        unsafe {
+            self.slots.add(index).as_ref()
+        }
+    }
+}
+
 /// What is not in use: everything from `next` on, and `list`.
 #[derive(Debug)]
 struct Free {
@@ -132,15 +171,17 @@ impl<T: TypeStable> Arena<T> {
     /// which the caller's validation then rejects.
     #[inline(always)]
     pub fn get(&self, handle: Handle) -> &T {
-        let index = (handle & self.mask) as usize;
+        self.view().get(handle)
+    }
+
+    /// What is needed to get at the slots, by value. A loop that holds it in registers does not read it again after
+    /// each acquiring load, as it would have to read the arena's own fields.
+    #[inline(always)]
+    pub fn view(&self) -> View<'_, T> {
         #[cfg(any(loom, shuttle))]
-        return &self.slots[index];
-        // SAFETY: `index` is below the capacity, so the slot lies in the reservation, which lives as long as `self`.
-        // Its bytes are zero or were written through `&T`, and both are valid values: `T: TypeStable`.
+        return View { slots: &self.slots, mask: self.mask };
         #[cfg(not(any(loom, shuttle)))]
-        unsafe {
-            self.slots.add(index).as_ref()
-        }
+        View { slots: self.slots, mask: self.mask, arena: PhantomData }
     }
 
     /// Takes a slot that nobody uses. Its words are as its last user left them, or zero.

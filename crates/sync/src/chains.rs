@@ -10,6 +10,7 @@
 //! only if, besides the right mark, the table did not change its size meanwhile ([`Chains::begin`], [`Chains::retry`])
 //! and the directory did not change its entries (the caller's business).
 
+use crate::arena::View;
 use crate::facade::{AtomicU32, Ordering};
 use crate::{AllocError, Arena, Handle, SeqCount};
 
@@ -96,27 +97,22 @@ impl Chains {
         Ok((chains, ChainsWriter { nodes: 0, size: INITIAL, max }))
     }
 
-    /// Walks the chain of `hash` until `is` accepts a node.
+    /// The readers' view of the table.
     #[inline(always)]
+    pub fn view(&self) -> ChainsView<'_> {
+        ChainsView { size: &self.size, buckets: self.buckets.view() }
+    }
+
+    /// Walks the chain of `hash` until `is` accepts a node.
     pub fn find<N: Nodes>(&self, nodes: &N, hash: u32, mut is: impl FnMut(Handle) -> bool) -> Found {
-        // Relaxed: a look in either table is safe, and a size that is seen before the table behind it does no harm.
-        // - A slot there that still reads zero leads astray.
-        // - Whoever reads anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
-        //   believe a miss; and a hit proves itself.
-        // Model: models::growing_table_loses_no_node.
-        let size = self.size.load(Ordering::Relaxed);
-        let bucket = Self::bucket(size, hash);
-        let mut at = self.buckets.get(bucket).load();
-        while at & END == 0 {
-            if at == 0 {
-                return Found::Astray; // a table that has been given back
-            }
+        let mut walk = self.view().walk(hash);
+        while let Some(at) = walk.node() {
             if is(at) {
                 return Found::Hit(at);
             }
-            at = nodes.link(at).load();
+            walk.step(nodes.link(at));
         }
-        if at == END | bucket { Found::Miss } else { Found::Astray }
+        if walk.missed() { Found::Miss } else { Found::Astray }
     }
 
     /// Starts a look whose miss shall count.
@@ -149,6 +145,53 @@ impl Chains {
         let head = self.buckets.get(Self::bucket(size, nodes.hash(at)));
         nodes.link(at).store(head.load());
         head.store(at);
+    }
+}
+
+/// What a reader of the table needs, by value.
+#[derive(Debug, Clone, Copy)]
+pub struct ChainsView<'a> {
+    size: &'a AtomicU32,
+    buckets: View<'a, Link>,
+}
+
+impl ChainsView<'_> {
+    /// Starts along the chain of `hash`.
+    #[inline(always)]
+    pub fn walk(&self, hash: u32) -> ChainWalk {
+        // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
+        // Model: models::growing_table_loses_no_node.
+        let size = self.size.load(ordering!("TBL-1", Acquire));
+        let bucket = Chains::bucket(size, hash);
+        ChainWalk { at: self.buckets.get(bucket).load(), end: END | bucket }
+    }
+}
+
+/// A reader on its way along one chain.
+#[derive(Debug, Clone, Copy)]
+pub struct ChainWalk {
+    at: u32,
+    end: u32,
+}
+
+impl ChainWalk {
+    /// The node it has come to; none at the end.
+    #[inline(always)]
+    pub fn node(&self) -> Option<Handle> {
+        // Zero is what a table reads that has been given back.
+        (self.at.wrapping_sub(1) < END - 1).then_some(self.at)
+    }
+
+    /// Goes on by the link of the node it stands on.
+    #[inline(always)]
+    pub fn step(&mut self, link: &Link) {
+        self.at = link.load();
+    }
+
+    /// At the end: whether it is the end of the chain it started in, so that no node that stayed in it was missed.
+    #[inline(always)]
+    pub fn missed(&self) -> bool {
+        self.at == self.end
     }
 }
 

@@ -13,6 +13,8 @@
 //! | [`seqcount`] | sequence counts: writers exclude each other, readers validate |
 //! | [`lockref`] | a reference count that can be taken only while it is not zero |
 //! | [`chains`] | the resizable hash chains of the directory cache |
+//! | [`racy`] | words that are read while they may be written, and sums nobody decides by |
+//! | [`budget`] | a quantity that many threads take from |
 //! | [`name`] | path components: scanned, hashed and compared a word at a time |
 //!
 //! Orderings carry an ID (`[SEQ-1]`) which stands at both ends of the pair and in `docs/ordering.md`; each has a loom
@@ -22,6 +24,7 @@
 mod facade;
 pub mod arena;
 pub mod blob;
+pub mod budget;
 pub mod chains;
 pub mod lockref;
 #[cfg(not(any(loom, shuttle)))]
@@ -32,9 +35,10 @@ pub mod seqcount;
 
 #[doc(hidden)]
 pub use arena::TypeStable;
-pub use arena::{Arena, Handle};
+pub use arena::{Arena, Handle, View};
 pub use blob::Blobs;
-pub use chains::{Chains, ChainsWriter, Found, Link, Nodes};
+pub use budget::Budget;
+pub use chains::{Chains, ChainsView, ChainsWriter, Found, Link, Nodes};
 pub use lockref::LockRef;
 pub use racy::{Counter, Racy32, Racy64};
 pub use seqcount::SeqCount;

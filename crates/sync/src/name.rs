@@ -4,8 +4,6 @@
 //! the next component can be hashed before its parent is known, and the path is parsed where the caller has it. Copying
 //! it first and loading words from the copy costs a failed store forwarding on every component.
 
-use crate::Racy64;
-
 /// One component of a path: the bytes up to the next `/` or the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Component {
@@ -32,32 +30,29 @@ fn mix(hash: u64, word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Eight bytes at `at`, zero beyond the end of `path`, without reading past it.
+/// Eight bytes of `path` from byte `at` on, zero beyond its end, without reading past it.
 #[inline(always)]
 fn load(path: &[u8], at: usize) -> u64 {
-    match path.get(at..at + 8) {
-        Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap_or_default()),
-        None => load_tail(path, at),
+    let rest = path.get(at..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => load_tail(path, rest),
     }
 }
 
-/// [`load`] where fewer than eight bytes are left: the last eight bytes of the path, shifted.
-#[inline]
-fn load_tail(path: &[u8], at: usize) -> u64 {
-    let left = path.len().saturating_sub(at);
-    if left == 0 {
-        return 0;
-    }
-    match path.last_chunk::<8>() {
-        Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - left)),
-        None => path[at..].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
-    }
-}
-
-/// `word` without the bytes from `len` on.
+/// [`load`] where fewer than eight bytes, `rest`, are left: the last eight bytes of the path, shifted.
 #[inline(always)]
-fn keep(word: u64, len: u32) -> u64 {
-    if len >= 8 { word } else { word & ((1 << (8 * len)) - 1) }
+fn load_tail(path: &[u8], rest: &[u8]) -> u64 {
+    match path.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len() as u32),
+        _ => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    }
+}
+
+/// The lowest bits that are below the lowest set bit of `ends`, which is the top bit of a byte: a mask of whole bytes.
+#[inline(always)]
+fn bytes_below(ends: u64) -> u64 {
+    (ends.wrapping_sub(1) & !ends) >> 7
 }
 
 /// The component of `path` that starts at byte `start`; `seed` keys the hash.
@@ -69,36 +64,57 @@ fn keep(word: u64, len: u32) -> u64 {
 /// ```
 #[inline(always)]
 pub fn component(path: &[u8], start: usize, seed: u64) -> Component {
-    let mut hash = seed;
-    let mut at = start;
-    let mut first = 0;
-    loop {
-        let word = load(path, at);
-        let slashes = word ^ SLASHES;
-        // The lowest set bit marks the first zero byte of `slashes`; bits above it may be false.
-        let mut ends = slashes.wrapping_sub(ONES) & !slashes & HIGHS;
-        let left = path.len() - at;
-        if left < 8 {
-            ends |= 0x80 << (8 * left);
-        }
-        if ends == 0 {
-            if at == start {
-                first = word;
-            }
-            hash = mix(hash, word);
-            at += 8;
-            continue;
-        }
-        let tail = ends.trailing_zeros() / 8;
-        let word = keep(word, tail);
-        if at == start {
-            first = word;
-        }
-        if tail != 0 {
-            hash = mix(hash, word);
-        }
-        return Component { hash: (hash >> 32) as u32, len: (at - start) as u32 + tail, first };
+    let (word, ends) = word_and_ends(path, start);
+    if ends == 0 {
+        return component_rest(path, start, mix(seed, word), word);
     }
+    let first = word & bytes_below(ends);
+    Component { hash: (mix(seed, first) >> 32) as u32, len: ends.trailing_zeros() / 8, first }
+}
+
+/// Eight bytes, and in the lowest set bit of the second word the end of the name, if it lies among them.
+#[inline(always)]
+fn word_and_ends(path: &[u8], at: usize) -> (u64, u64) {
+    let rest = path.get(at..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(bytes) => {
+            let word = u64::from_le_bytes(*bytes);
+            (word, slashes(word))
+        }
+        None => {
+            let word = load_tail(path, rest);
+            (word, slashes(word) | 0x80 << (8 * rest.len()))
+        }
+    }
+}
+
+/// In the lowest set bit, the first slash; bits above it may be false.
+#[inline(always)]
+fn slashes(word: u64) -> u64 {
+    let zeroes = word ^ SLASHES;
+    zeroes.wrapping_sub(ONES) & !zeroes & HIGHS
+}
+
+/// The rest of a component whose first eight bytes hold no end. Out of line: the hot loop needs its registers.
+#[inline(never)]
+fn component_rest(path: &[u8], start: usize, hash: u64, first: u64) -> Component {
+    let (mut hash, mut at) = (hash, start + 8);
+    loop {
+        let (word, ends) = word_and_ends(path, at);
+        if ends != 0 {
+            let hash = mix(hash, word & bytes_below(ends));
+            let len = (at - start) as u32 + ends.trailing_zeros() / 8;
+            return Component { hash: (hash >> 32) as u32, len, first };
+        }
+        hash = mix(hash, word);
+        at += 8;
+    }
+}
+
+/// `word` without the bytes from `len` on.
+#[inline(always)]
+fn keep(word: u64, len: u32) -> u64 {
+    if len >= 8 { word } else { word & ((1 << (8 * len)) - 1) }
 }
 
 /// A name alone, as a component.
@@ -106,32 +122,23 @@ pub fn whole(name: &[u8], seed: u64) -> Component {
     component(name, 0, seed)
 }
 
-impl Component {
-    /// The words of the name, which starts at `start` in `path`, from word `from` on; zero-padded.
-    #[inline]
-    pub fn words(self, path: &[u8], start: usize, from: usize) -> impl Iterator<Item = u64> + '_ {
-        (from * 8..self.len as usize)
-            .step_by(8)
-            .map(move |at| keep(load(path, start + at), self.len - at as u32))
-    }
-
-    /// Whether `stored`, which holds the whole of a name of this length zero-padded, equals this name beyond its first
-    /// eight bytes.
-    #[inline]
-    pub fn rest_eq(self, path: &[u8], start: usize, stored: &[Racy64]) -> bool {
-        self.words(path, start, 1).zip(&stored[1..]).all(|(word, stored)| word == stored.get())
-    }
+/// The words of the name of `len` bytes at byte `start` of `path`, from word `from` on; zero-padded at the end.
+#[inline]
+pub fn words(path: &[u8], start: usize, len: u32, from: usize) -> impl Iterator<Item = u64> + '_ {
+    (from * 8..len as usize).step_by(8).map(move |at| keep(load(path, start + at), len - at as u32))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::Racy64;
 
     /// The same, a byte at a time.
     fn naive(path: &[u8], start: usize, seed: u64) -> Component {
         let name = path[start..].split(|&b| b == b'/').next().unwrap();
+        // One word more than full ones: the last, perhaps empty, holds the end.
         let mut padded = name.to_vec();
-        padded.resize(name.len().next_multiple_of(8), 0);
+        padded.resize((name.len() / 8 + 1) * 8, 0);
         let words: Vec<u64> = padded.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect();
         let hash = words.iter().fold(seed, |h, &w| mix(h, w));
         let first = words.first().copied().unwrap_or(0);
@@ -164,18 +171,19 @@ mod tests {
     fn a_stored_name_equals_itself_and_no_other() {
         let stored = |name: &[u8]| {
             let c = whole(name, 0);
-            let words: [Racy64; 5] = Default::default();
-            c.words(name, 0, 0).zip(&words).for_each(|(w, s)| s.set(w));
-            words
+            let stored: [Racy64; 5] = Default::default();
+            words(name, 0, c.len, 0).zip(&stored).for_each(|(w, s)| s.set(w));
+            stored
         };
         let path = b"x/a-name-of-exactly-thirty-seven-bytes!/y";
         let c = component(path, 2, 0);
         assert_eq!(c.len, 37);
-        assert!(c.rest_eq(path, 2, &stored(&path[2..39])));
-        for at in 10..39 {
+        let equal = |stored: [Racy64; 5]| words(path, 2, 37, 0).zip(&stored).all(|(w, s)| w == s.get());
+        assert!(equal(stored(&path[2..39])));
+        for at in 2..39 {
             let mut other = path[2..39].to_vec();
             other[at - 2] ^= 1;
-            assert!(!c.rest_eq(path, 2, &stored(&other)), "differs at {at}");
+            assert!(!equal(stored(&other)), "differs at {at}");
         }
     }
 

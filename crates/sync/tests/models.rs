@@ -38,25 +38,36 @@ impl Outcomes {
     }
 }
 
-/// Runs `actors`, each on a thread of its own, over what `setup` makes, in every schedule.
-fn explore<S: Send + Sync + 'static>(setup: fn() -> S, actors: &'static [fn(&S) -> Outcome]) -> Outcomes {
-    explore_bounded(None, setup, actors)
+/// A state, and actors that meet over it.
+struct Model<S> {
+    setup: fn() -> S,
+    preemptions: Option<usize>,
+    finally: fn(&S),
 }
 
-/// As [`explore`], in every schedule that preempts a thread at most `preemptions` times.
-fn explore_bounded<S: Send + Sync + 'static>(
-    preemptions: Option<usize>,
-    setup: fn() -> S,
-    actors: &'static [fn(&S) -> Outcome],
-) -> Outcomes {
-    let reached = Arc::new(Mutex::new(BTreeSet::new()));
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    let runs = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    builder.check({
-        let (reached, runs) = (reached.clone(), runs.clone());
-        move || {
-            let state = Arc::new(setup());
+impl<S: Send + Sync + 'static> Model<S> {
+    fn of(setup: fn() -> S) -> Model<S> {
+        Model { setup, preemptions: None, finally: |_| {} }
+    }
+
+    /// Leaves out the schedules in which threads are preempted more often than this.
+    fn preemptions(self, most: usize) -> Model<S> {
+        Model { preemptions: Some(most), ..self }
+    }
+
+    /// What must hold when all actors are done.
+    fn finally(self, check: fn(&S)) -> Model<S> {
+        Model { finally: check, ..self }
+    }
+
+    /// Runs `actors`, each on a thread of its own, in every schedule.
+    fn run(self, actors: &'static [fn(&S) -> Outcome]) -> Outcomes {
+        let reached = Arc::new(Mutex::new((BTreeSet::new(), 0)));
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = self.preemptions;
+        let all = Arc::clone(&reached);
+        builder.check(move || {
+            let state = Arc::new((self.setup)());
             let spawn = |actor: &fn(&S) -> Outcome| {
                 let (state, actor) = (state.clone(), *actor);
                 loom::thread::spawn(move || actor(&state))
@@ -64,13 +75,15 @@ fn explore_bounded<S: Send + Sync + 'static>(
             let threads: Vec<_> = actors.iter().map(spawn).collect();
             let outcomes = threads.into_iter().map(|thread| thread.join().unwrap());
             let together = outcomes.filter(|o| !o.is_empty()).collect::<Vec<_>>().join(", ");
-            reached.lock().unwrap().insert(together);
-            runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-    });
-    println!("{} schedules", runs.load(std::sync::atomic::Ordering::Relaxed));
-    let reached = std::mem::take(&mut *reached.lock().unwrap());
-    Outcomes(reached)
+            (self.finally)(&state);
+            let mut all = all.lock().unwrap();
+            all.0.insert(together);
+            all.1 += 1;
+        });
+        let (outcomes, schedules) = std::mem::take(&mut *reached.lock().unwrap());
+        println!("{schedules} schedules: {outcomes:?}");
+        Outcomes(outcomes)
+    }
 }
 
 type_stable! {
@@ -93,47 +106,41 @@ impl Pair {
 /// [SEQ-1] and [SEQ-4].
 #[test]
 fn seq_begin_sees_finished_change() {
-    let outcomes = explore(
-        Pair::default,
-        &[
-            |pair| {
-                pair.change(1);
-                ""
-            },
-            |pair| {
-                if pair.seq.begin() == 0 {
-                    return "began before";
-                }
-                assert_eq!((pair.x.get(), pair.y.get()), (1, 1), "forbidden: a finished change is not seen");
-                "began after"
-            },
-        ],
-    );
+    let outcomes = Model::of(Pair::default).run(&[
+        |pair| {
+            pair.change(1);
+            ""
+        },
+        |pair| {
+            if pair.seq.begin() == 0 {
+                return "began before";
+            }
+            assert_eq!((pair.x.get(), pair.y.get()), (1, 1), "forbidden: a finished change is not seen");
+            "began after"
+        },
+    ]);
     outcomes.must_be(&["began before", "began after"]);
 }
 
 /// [SEQ-2] and [SEQ-3].
 #[test]
 fn seq_reader_sees_whole_states() {
-    let outcomes = explore(
-        Pair::default,
-        &[
-            |pair| {
-                pair.change(1);
-                pair.change(2);
-                ""
-            },
-            |pair| {
-                let start = pair.seq.begin();
-                let (x, y) = (pair.x.get(), pair.y.get());
-                if pair.seq.retry(start) {
-                    return if x == y { "threw a whole state away" } else { "threw half a change away" };
-                }
-                assert_eq!((x, y), (start / 2, start / 2), "forbidden: a reader kept half a change");
-                ["kept the first state", "kept the second state", "kept the third state"][x as usize]
-            },
-        ],
-    );
+    let outcomes = Model::of(Pair::default).run(&[
+        |pair| {
+            pair.change(1);
+            pair.change(2);
+            ""
+        },
+        |pair| {
+            let start = pair.seq.begin();
+            let (x, y) = (pair.x.get(), pair.y.get());
+            if pair.seq.retry(start) {
+                return if x == y { "threw a whole state away" } else { "threw half a change away" };
+            }
+            assert_eq!((x, y), (start / 2, start / 2), "forbidden: a reader kept half a change");
+            ["kept the first state", "kept the second state", "kept the third state"][x as usize]
+        },
+    ]);
     outcomes.must_be(&[
         "kept the first state",
         "kept the second state",
@@ -146,26 +153,19 @@ fn seq_reader_sees_whole_states() {
 /// [SEQ-1] and [SEQ-4], for readers that wait for a change to end.
 #[test]
 fn seq_wait_sees_finished_change() {
-    let outcomes = explore(
-        Pair::default,
-        &[
-            |pair| {
-                pair.change(1);
-                ""
-            },
-            |pair| match pair.seq.wait() {
-                0 => "before",
-                _ => {
-                    assert_eq!(
-                        (pair.x.get(), pair.y.get()),
-                        (1, 1),
-                        "forbidden: a finished change is not seen"
-                    );
-                    "after"
-                }
-            },
-        ],
-    );
+    let outcomes = Model::of(Pair::default).run(&[
+        |pair| {
+            pair.change(1);
+            ""
+        },
+        |pair| match pair.seq.wait() {
+            0 => "before",
+            _ => {
+                assert_eq!((pair.x.get(), pair.y.get()), (1, 1), "forbidden: a finished change is not seen");
+                "after"
+            }
+        },
+    ]);
     outcomes.must_be(&["before", "after"]);
 }
 
@@ -181,23 +181,20 @@ type_stable! {
 /// [REF-1] and [REF-3].
 #[test]
 fn get_sees_the_object_it_pins() {
-    let outcomes = explore(
-        Held::default,
-        &[
-            |held| {
-                held.x.set(1);
-                held.count.init();
-                ""
-            },
-            |held| {
-                if !held.count.get_not_zero() {
-                    return "nothing to hold";
-                }
-                assert_eq!(held.x.get(), 1, "forbidden: a holder sees the object before it was made");
-                "held"
-            },
-        ],
-    );
+    let outcomes = Model::of(Held::default).run(&[
+        |held| {
+            held.x.set(1);
+            held.count.init();
+            ""
+        },
+        |held| {
+            if !held.count.get_not_zero() {
+                return "nothing to hold";
+            }
+            assert_eq!(held.x.get(), 1, "forbidden: a holder sees the object before it was made");
+            "held"
+        },
+    ]);
     outcomes.must_be(&["nothing to hold", "held"]);
 }
 
@@ -221,19 +218,16 @@ fn last_put_sees_every_holder() {
         held.count.get();
         held
     };
-    let outcomes = explore(
-        setup,
-        &[
-            |held| {
-                held.x.set(1);
-                put(held)
-            },
-            |held| {
-                held.y.set(1);
-                put(held)
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).run(&[
+        |held| {
+            held.x.set(1);
+            put(held)
+        },
+        |held| {
+            held.y.set(1);
+            put(held)
+        },
+    ]);
     outcomes.must_be(&["freed"]);
 }
 
@@ -292,53 +286,43 @@ fn chain_reader_misses_nothing_that_stays() {
         table.insert(STAYS);
         table
     };
-    let outcomes = explore(
-        setup,
-        &[
-            |table| {
-                table.insert(COMES);
-                table.remove(COMES);
-                table.insert(COMES);
-                ""
-            },
-            |table| {
-                let mut passed = 0;
-                let found = table.chains.find(&table.items, 0, |at| {
-                    passed += u32::from(at == COMES);
-                    at == STAYS
-                });
-                assert_eq!(found, Found::Hit(STAYS), "forbidden: a node that stays in its chain is missed");
-                if passed == 0 { "came first" } else { "passed the other" }
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).run(&[
+        |table| {
+            table.insert(COMES);
+            table.remove(COMES);
+            table.insert(COMES);
+            ""
+        },
+        |table| {
+            let mut passed = 0;
+            let found = table.chains.find(&table.items, 0, |at| {
+                passed += u32::from(at == COMES);
+                at == STAYS
+            });
+            assert_eq!(found, Found::Hit(STAYS), "forbidden: a node that stays in its chain is missed");
+            if passed == 0 { "came first" } else { "passed the other" }
+        },
+    ]);
     outcomes.must_be(&["came first", "passed the other"]);
 }
 
 /// [CHN-1] and [CHN-2], as to the nodes.
 #[test]
 fn chain_reader_sees_whole_nodes() {
-    let outcomes = explore(
-        || Table::new(1),
-        &[
-            |table: &Table| {
-                table.items.0.get(COMES).key.set(2);
-                table.insert(COMES);
-                ""
-            },
-            |table| match table.chains.find(&table.items, 0, |_| true) {
-                Found::Hit(at) => {
-                    assert_eq!(
-                        table.items.hash(at),
-                        2,
-                        "forbidden: a node is reached before it was filled in"
-                    );
-                    "hit"
-                }
-                _ => "miss",
-            },
-        ],
-    );
+    let outcomes = Model::of(|| Table::new(1)).run(&[
+        |table| {
+            table.items.0.get(COMES).key.set(2);
+            table.insert(COMES);
+            ""
+        },
+        |table| match table.chains.find(&table.items, 0, |_| true) {
+            Found::Hit(at) => {
+                assert_eq!(table.items.hash(at), 2, "forbidden: a node is reached before it was filled in");
+                "hit"
+            }
+            _ => "miss",
+        },
+    ]);
     outcomes.must_be(&["hit", "miss"]);
 }
 
@@ -353,31 +337,28 @@ fn growing_table_loses_no_node() {
         table.insert(OTHER);
         table
     };
-    let outcomes = explore(
-        setup,
-        &[
-            |table| {
-                table.insert(COMES);
-                ""
-            },
-            |table| {
-                let start = table.chains.begin();
-                let found = table.chains.find(&table.items, 0, |at| at == STAYS);
-                let moved = table.chains.retry(start);
-                match found {
-                    Found::Hit(_) => "hit",
-                    Found::Miss => {
-                        assert!(moved, "forbidden: a miss is believed though the node was there all along");
-                        "missed, and knows it"
-                    }
-                    Found::Astray => {
-                        assert!(moved, "forbidden: astray though no table was replaced");
-                        "astray"
-                    }
+    let outcomes = Model::of(setup).run(&[
+        |table| {
+            table.insert(COMES);
+            ""
+        },
+        |table| {
+            let start = table.chains.begin();
+            let found = table.chains.find(&table.items, 0, |at| at == STAYS);
+            let moved = table.chains.retry(start);
+            match found {
+                Found::Hit(_) => "hit",
+                Found::Miss => {
+                    assert!(moved, "forbidden: a miss is believed though the node was there all along");
+                    "missed, and knows it"
                 }
-            },
-        ],
-    );
+                Found::Astray => {
+                    assert!(moved, "forbidden: astray though no table was replaced");
+                    "astray"
+                }
+            }
+        },
+    ]);
     outcomes.must_be(&["hit", "missed, and knows it", "astray"]);
 }
 
@@ -395,37 +376,34 @@ fn blob_reuse_is_noticed() {
         let old = blobs.alloc(b"old").unwrap();
         Owner { seq: SeqCount::default(), blob: Racy32::new(old), blobs }
     };
-    let outcomes = explore(
-        setup,
-        &[
-            |owner| {
-                let old = owner.blob.get();
-                let change = owner.seq.write();
-                owner.blob.set(0);
-                drop(change);
-                owner.blobs.free(old);
-                ""
-            },
-            |owner| {
-                owner.blobs.alloc(b"new").unwrap();
-                ""
-            },
-            |owner| {
-                let start = owner.seq.begin();
-                let blob = owner.blob.get();
-                if blob == 0 {
-                    return "no string";
-                }
-                let word = owner.blobs.word(blob, 0).to_le_bytes();
-                let reused = word[..3] != *b"old";
-                if owner.seq.retry(start) {
-                    return if reused { "threw another's string away" } else { "threw the string away" };
-                }
-                assert!(!reused, "forbidden: a reader kept the string of another owner");
-                "kept the string"
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).run(&[
+        |owner| {
+            let old = owner.blob.get();
+            let change = owner.seq.write();
+            owner.blob.set(0);
+            drop(change);
+            owner.blobs.free(old);
+            ""
+        },
+        |owner| {
+            owner.blobs.alloc(b"new").unwrap();
+            ""
+        },
+        |owner| {
+            let start = owner.seq.begin();
+            let blob = owner.blob.get();
+            if blob == 0 {
+                return "no string";
+            }
+            let word = owner.blobs.word(blob, 0).to_le_bytes();
+            let reused = word[..3] != *b"old";
+            if owner.seq.retry(start) {
+                return if reused { "threw another's string away" } else { "threw the string away" };
+            }
+            assert!(!reused, "forbidden: a reader kept the string of another owner");
+            "kept the string"
+        },
+    ]);
     outcomes.must_be(&[
         "no string",
         "kept the string",
@@ -455,24 +433,52 @@ fn rename_vs_walk() {
         let file = tree.create(&mut tree.lock(), dir, B, 2);
         (tree, dir, file)
     };
-    let outcomes = explore_bounded(
-        Some(3),
-        setup,
-        &[
-            |(tree, dir, file)| {
-                let mut lock = tree.lock();
-                tree.rename(&mut lock, *dir, ROOT, C, 0);
-                tree.set_inode(&mut lock, *file, 3);
-                ""
-            },
-            |(tree, ..)| {
-                let answer = tree.stat(&[A, B]);
-                assert_ne!(answer, Answer::Inode(3), "forbidden: a walk ends where its path never led");
-                name_of(answer)
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, dir, file)| {
+            let mut lock = tree.lock();
+            tree.rename(&mut lock, *dir, ROOT, C, 0);
+            tree.set_inode(&mut lock, *file, 3);
+            ""
+        },
+        |(tree, ..)| {
+            let answer = tree.stat(&[A, B]);
+            assert_ne!(answer, Answer::Inode(3), "forbidden: a walk ends where its path never led");
+            name_of(answer)
+        },
+    ]);
     outcomes.must_be(&["inode 2", "missing", "bail"]);
+}
+
+/// A walker steps to the directory above, while the one it stands in moves out of it, and it becomes another.
+#[test]
+fn dotdot_vs_rename_and_reuse() {
+    let setup = || {
+        let tree = Tree::new(4, 1);
+        let from = tree.create(&mut tree.lock(), ROOT, A, 1);
+        let to = tree.create(&mut tree.lock(), ROOT, B, 2);
+        let dir = tree.create(&mut tree.lock(), from, C, 0);
+        (tree, from, to, dir)
+    };
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, from, to, dir)| {
+            let mut lock = tree.lock();
+            tree.rename(&mut lock, *dir, *to, C, 0);
+            tree.unlink(&mut lock, *from);
+            let again = tree.create(&mut lock, ROOT, C, 3);
+            assert_eq!(again, *from, "the slot is not used again: the model is too weak");
+            ""
+        },
+        |(tree, _, _, dir)| {
+            let above = tree.inode(tree.dotdot(tree.see(*dir)));
+            assert_ne!(
+                above,
+                Answer::Inode(3),
+                "forbidden: a walk ends in a directory that was never above it"
+            );
+            name_of(above)
+        },
+    ]);
+    outcomes.must_be(&["inode 1", "inode 2", "bail"]);
 }
 
 /// A name goes, and its slot becomes another name's.
@@ -483,24 +489,20 @@ fn reuse_vs_lookup() {
         let file = tree.create(&mut tree.lock(), ROOT, A, 1);
         (tree, file)
     };
-    let outcomes = explore_bounded(
-        Some(3),
-        setup,
-        &[
-            |(tree, file)| {
-                let mut lock = tree.lock();
-                tree.unlink(&mut lock, *file);
-                let again = tree.create(&mut lock, ROOT, B, 2);
-                assert_eq!(again, *file, "the slot is not used again: the model is too weak");
-                ""
-            },
-            |(tree, _)| {
-                let answer = tree.stat(&[A]);
-                assert_ne!(answer, Answer::Inode(2), "forbidden: a name leads to the next user of its slot");
-                name_of(answer)
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, file)| {
+            let mut lock = tree.lock();
+            tree.unlink(&mut lock, *file);
+            let again = tree.create(&mut lock, ROOT, B, 2);
+            assert_eq!(again, *file, "the slot is not used again: the model is too weak");
+            ""
+        },
+        |(tree, _)| {
+            let answer = tree.stat(&[A]);
+            assert_ne!(answer, Answer::Inode(2), "forbidden: a name leads to the next user of its slot");
+            name_of(answer)
+        },
+    ]);
     outcomes.must_be(&["inode 1", "missing", "bail"]);
 }
 
@@ -512,31 +514,30 @@ fn pin_vs_free_and_reuse() {
         let file = tree.create(&mut tree.lock(), ROOT, A, 1);
         (tree, file)
     };
-    let outcomes = explore_bounded(
-        Some(3),
-        setup,
-        &[
-            |(tree, file)| {
-                let mut lock = tree.lock();
-                tree.unlink(&mut lock, *file);
-                let next = tree.create(&mut lock, ROOT, B, 2);
-                if next == *file { "used again" } else { "still held" }
-            },
-            |(tree, _)| {
-                let seen = match tree.walk(&[A]) {
-                    Ok(seen) => seen,
-                    Err(answer) => return name_of(answer),
-                };
-                if !tree.pin(seen) {
-                    return "too late";
-                }
-                let inode = tree.node(seen.at).inode.get();
-                assert_eq!(inode, 1, "forbidden: a reference holds the next user of the slot");
-                tree.put(seen.at);
-                "pinned"
-            },
-        ],
-    );
+    let slots = |(tree, _): &(Tree, Handle)| {
+        assert_eq!(tree.in_use(), 2, "forbidden: a slot is lost, or free twice");
+    };
+    let outcomes = Model::of(setup).preemptions(3).finally(slots).run(&[
+        |(tree, file)| {
+            let mut lock = tree.lock();
+            tree.unlink(&mut lock, *file);
+            let next = tree.create(&mut lock, ROOT, B, 2);
+            if next == *file { "used again" } else { "still held" }
+        },
+        |(tree, _)| {
+            let seen = match tree.walk(&[A]) {
+                Ok(seen) => seen,
+                Err(answer) => return name_of(answer),
+            };
+            if !tree.pin(seen) {
+                return "too late";
+            }
+            let inode = tree.node(seen.at).inode.get();
+            assert_eq!(inode, 1, "forbidden: a reference holds the next user of the slot");
+            tree.put(seen.at);
+            "pinned"
+        },
+    ]);
     outcomes.must_include(&[
         "used again, pinned",
         "used again, too late",
@@ -556,25 +557,21 @@ fn miss_vs_rename_between_directories() {
         let file = tree.create(&mut tree.lock(), from, C, 2);
         (tree, from, to, file)
     };
-    let outcomes = explore_bounded(
-        Some(2),
-        setup,
-        &[
-            |(tree, _, to, file)| {
-                tree.rename(&mut tree.lock(), *file, *to, C, 0);
-                ""
-            },
-            |(tree, from, to, _)| {
-                let here = tree.stat_in(*from, C);
-                if here != Answer::Missing {
-                    return name_of(here);
-                }
-                let there = tree.stat_in(*to, C);
-                assert_ne!(there, Answer::Missing, "forbidden: a file is in neither directory");
-                if there == Answer::Bail { "missing, bail" } else { "missing, found" }
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, _, to, file)| {
+            tree.rename(&mut tree.lock(), *file, *to, C, 0);
+            ""
+        },
+        |(tree, from, to, _)| {
+            let here = tree.stat_in(*from, C);
+            if here != Answer::Missing {
+                return name_of(here);
+            }
+            let there = tree.stat_in(*to, C);
+            assert_ne!(there, Answer::Missing, "forbidden: a file is in neither directory");
+            if there == Answer::Bail { "missing, bail" } else { "missing, found" }
+        },
+    ]);
     outcomes.must_be(&["inode 2", "bail", "missing, found"]);
 }
 
@@ -587,21 +584,50 @@ fn miss_vs_rename_over() {
         let new = tree.create(&mut tree.lock(), ROOT, B, 2);
         (tree, old, new)
     };
-    let outcomes = explore_bounded(
-        Some(3),
-        setup,
-        &[
-            |(tree, old, new)| {
-                tree.rename(&mut tree.lock(), *new, ROOT, A, *old);
-                ""
-            },
-            |(tree, ..)| {
-                let answer = tree.stat(&[A]);
-                assert_ne!(answer, Answer::Missing, "forbidden: a name is missing while it is replaced");
-                name_of(answer)
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, old, new)| {
+            tree.rename(&mut tree.lock(), *new, ROOT, A, *old);
+            ""
+        },
+        |(tree, ..)| {
+            let answer = tree.stat(&[A]);
+            assert_ne!(answer, Answer::Missing, "forbidden: a name is missing while it is replaced");
+            name_of(answer)
+        },
+    ]);
+    outcomes.must_be(&["inode 1", "inode 2", "bail"]);
+}
+
+/// A directory takes the place of another, which then loses its entry: the entry's path leads to one or the other.
+#[test]
+fn miss_vs_replaced_directory() {
+    let setup = || {
+        let tree = Tree::new(5, 1);
+        let mut lock = tree.lock();
+        let old = tree.create(&mut lock, ROOT, A, 0);
+        let new = tree.create(&mut lock, ROOT, B, 0);
+        let file = tree.create(&mut lock, old, C, 1);
+        tree.create(&mut lock, new, C, 2);
+        drop(lock);
+        (tree, old, new, file)
+    };
+    let outcomes = Model::of(setup).preemptions(2).run(&[
+        |(tree, old, new, file)| {
+            let mut lock = tree.lock();
+            tree.rename(&mut lock, *new, ROOT, A, *old);
+            tree.unlink(&mut lock, *file);
+            ""
+        },
+        |(tree, ..)| {
+            let answer = tree.stat(&[A, C]);
+            assert_ne!(
+                answer,
+                Answer::Missing,
+                "forbidden: a name is missing in a directory that is not there"
+            );
+            name_of(answer)
+        },
+    ]);
     outcomes.must_be(&["inode 1", "inode 2", "bail"]);
 }
 
@@ -614,26 +640,22 @@ fn miss_vs_growth() {
         tree.create(&mut tree.lock(), ROOT, A, 1);
         (tree, dir)
     };
-    let outcomes = explore_bounded(
-        Some(2),
-        setup,
-        &[
-            |(tree, dir)| {
-                tree.create(&mut tree.lock(), *dir, C, 2);
-                ""
-            },
-            |(tree, dir)| {
-                let new = tree.stat_in(*dir, C);
-                let old = tree.stat(&[A]);
-                assert_ne!(old, Answer::Missing, "forbidden: a name that was there all along is missing");
-                match (new, old) {
-                    (Answer::Inode(_), Answer::Inode(_)) => "both",
-                    (Answer::Missing, Answer::Inode(_)) => "the old",
-                    (_, Answer::Bail) => "bail at the old",
-                    _ => "bail at the new",
-                }
-            },
-        ],
-    );
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, dir)| {
+            tree.create(&mut tree.lock(), *dir, C, 2);
+            ""
+        },
+        |(tree, dir)| {
+            let new = tree.stat_in(*dir, C);
+            let old = tree.stat(&[A]);
+            assert_ne!(old, Answer::Missing, "forbidden: a name that was there all along is missing");
+            match (new, old) {
+                (Answer::Inode(_), Answer::Inode(_)) => "both",
+                (Answer::Missing, Answer::Inode(_)) => "the old",
+                (_, Answer::Bail) => "bail at the old",
+                _ => "bail at the new",
+            }
+        },
+    ]);
     outcomes.must_be(&["both", "the old", "bail at the old", "bail at the new"]);
 }

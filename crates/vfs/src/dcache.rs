@@ -4,10 +4,10 @@
 //! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
 //! cache lines.
 
-use crate::store::Store;
+use crate::store::{Slot, Store};
 use crate::uapi::{S_IFDIR, S_IFMT};
-use rcuwalk_sync::name::Component;
-use rcuwalk_sync::{Found, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, type_stable};
+use rcuwalk_sync::name::{self, Component};
+use rcuwalk_sync::{ChainsView, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, View, type_stable};
 
 /// The longest name kept inside the dentry; longer ones lie in the blob store.
 pub(crate) const INLINE_NAME: usize = 40;
@@ -159,42 +159,66 @@ pub(crate) enum Look {
     Astray,
 }
 
-impl Store {
+/// What a lockless look for a name needs, by value, so that a walk keeps it in registers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) slots: View<'a, Slot>,
+    pub(crate) chains: ChainsView<'a>,
+    pub(crate) store: &'a Store,
+}
+
+impl Tree<'_> {
     /// Looks for `name` in `parent` without a lock. The caller validates `parent` afterwards, and the child by what it
     /// does with it next.
     ///
     /// Kernel: fs/dcache.c `__d_lookup_rcu()`.
     #[inline(always)]
-    pub(crate) fn d_lookup_rcu(&self, parent: Handle, name: Name<'_>) -> Look {
+    pub(crate) fn d_lookup_rcu(self, parent: Handle, name: Name<'_>) -> Look {
         let c = name.component;
-        let (mut seq, mut meta) = (0, Meta(0));
-        let found = self.chains.find(self, bucket_hash(parent, c.hash), |at| {
-            let d = self.dentry(at);
+        let mut walk = self.chains.walk(bucket_hash(parent, c.hash));
+        while let Some(at) = walk.node() {
+            let d = &self.slots.get(at).dentry;
             // First the count, then what it covers: a dentry that changes under our eyes fails its validation later.
-            seq = d.seq.begin();
-            meta = Meta(d.meta.get());
-            d.parent.get() == parent
+            let seq = d.seq.begin();
+            let meta = Meta(d.meta.get());
+            if d.parent.get() == parent
                 && d.hash.get() == c.hash
                 && meta.is_hashed_with_len(c.len)
                 && d.name[0].get() == c.first
-                && (c.len <= 8 || self.rest_eq(d, name))
-        });
-        match found {
-            Found::Hit(dentry) => Look::Hit(Seen { dentry, seq, meta }),
-            Found::Miss => Look::Miss,
-            Found::Astray => Look::Astray,
+                && (c.len <= 8 || self.store.rest_eq(at, name.path, name.start, c.len))
+            {
+                return Look::Hit(Seen { dentry: at, seq, meta });
+            }
+            walk.step(&d.next);
         }
+        if walk.missed() { Look::Miss } else { Look::Astray }
     }
 
-    /// Whether the name of `d`, whose length and first word are those of `name`, equals it wholly.
-    #[inline]
-    fn rest_eq(&self, d: &Dentry, name: Name<'_>) -> bool {
-        let c = name.component;
-        if c.len as usize <= INLINE_NAME {
-            return c.rest_eq(name.path, name.start, &d.name);
+    /// Whether `seen` is not any more what was seen.
+    #[inline(always)]
+    pub(crate) fn retry(self, seen: Seen) -> bool {
+        self.slots.get(seen.dentry).dentry.seq.retry(seen.seq)
+    }
+}
+
+impl Store {
+    /// [`Tree::d_lookup_rcu`].
+    pub(crate) fn d_lookup_rcu(&self, parent: Handle, name: Name<'_>) -> Look {
+        self.tree().d_lookup_rcu(parent, name)
+    }
+
+    /// Whether the name of dentry `at`, whose length `len` and first word are those of the name that begins at byte
+    /// `start` of `path`, equals it wholly. Out of line: the hot loop needs its registers.
+    #[inline(never)]
+    fn rest_eq(&self, at: Handle, path: &[u8], start: usize, len: u32) -> bool {
+        let d = self.dentry(at);
+        if len as usize <= INLINE_NAME {
+            return name::words(path, start, len, 1)
+                .zip(&d.name[1..])
+                .all(|(word, stored)| word == stored.get());
         }
         let blob = d.name[1].get() as Handle;
-        (1..).zip(c.words(name.path, name.start, 1)).all(|(i, word)| word == self.blobs.word(blob, i))
+        (1..).zip(name::words(path, start, len, 1)).all(|(i, word)| word == self.blobs.word(blob, i))
     }
 
     /// The name of `dentry`; the caller holds the name space lock, or validates.

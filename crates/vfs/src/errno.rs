@@ -4,7 +4,7 @@
 //! uses the generic table). It is two bytes and has a niche, so `Result<(), Errno>` is two bytes as well.
 
 use std::fmt;
-use std::num::NonZeroU16;
+use std::num::NonZeroU32;
 
 /// A Linux error number.
 ///
@@ -21,16 +21,16 @@ use std::num::NonZeroU16;
 /// assert_eq!(std::io::Error::from(Errno::EACCES).kind(), std::io::ErrorKind::PermissionDenied);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Errno(NonZeroU16);
+pub struct Errno(NonZeroU32);
 
 /// What every call returns.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-const _: () = assert!(size_of::<Result<()>>() == 2, "the niche of Errno holds Ok(())");
+const _: () = assert!(size_of::<Result<()>>() == 4, "the niche of Errno holds Ok(())");
 
 /// Builds an [`Errno`] from a number of the table.
-const fn number(raw: u16) -> Errno {
-    match NonZeroU16::new(raw) {
+const fn number(raw: u32) -> Errno {
+    match NonZeroU32::new(raw) {
         Some(n) => Errno(n),
         None => panic!("error numbers are not zero"),
     }
@@ -46,7 +46,7 @@ macro_rules! errno_table {
             pub const ALL: &'static [Errno] = &[$(Errno::$name),*];
 
             /// Name and message; `None` for a number that Linux does not define.
-            const fn describe(raw: u16) -> Option<(&'static str, &'static str)> {
+            const fn describe(raw: u32) -> Option<(&'static str, &'static str)> {
                 match raw {
                     $($raw => Some((stringify!($name), $message)),)*
                     _ => None,
@@ -205,10 +205,10 @@ impl Errno {
 
     /// The error with this (positive) number; `None` for zero and for numbers that Linux does not define.
     pub const fn from_raw(raw: i32) -> Option<Errno> {
-        if raw < 1 || raw > u16::MAX as i32 || Errno::describe(raw as u16).is_none() {
+        if raw < 1 || Errno::describe(raw as u32).is_none() {
             return None;
         }
-        Some(number(raw as u16))
+        Some(number(raw as u32))
     }
 
     /// The error with this symbolic name, for example `"ENOENT"`.

@@ -132,11 +132,8 @@ impl<'a> AclSource for RacyAcl<'a> {
     #[inline]
     fn access_acl(&self) -> Option<RacyAclEntries<'a>> {
         let words = self.store.blobs.len(self.blob) / 8;
-        (self.blob != 0).then(|| RacyAclEntries {
-            store: self.store,
-            blob: self.blob,
-            range: 0..words as u32,
-        })
+        let entries = RacyAclEntries { store: self.store, blob: self.blob, range: 0..words as u32 };
+        (self.blob != 0).then_some(entries)
     }
 }
 
@@ -183,16 +180,11 @@ impl Store {
     /// Kernel: fs/stat.c `generic_fillattr()`.
     #[inline(always)]
     pub(crate) fn fill_kstat(&self, inode: Handle, want_btime: bool) -> Kstat {
-        let stat = self.snapshot(inode, want_btime);
-        if stat.iflags & flags::WIDE_TIMES != 0 { self.fill_wide_times(inode) } else { stat }
-    }
-
-    #[inline(always)]
-    fn snapshot(&self, inode: Handle, want_btime: bool) -> Kstat {
-        self.read_inode(inode, |i| {
+        // The words first, what follows from them afterwards: so they stay in registers.
+        let (mode, stat) = self.read_inode(inode, |i| {
             let mode = i.mode.get();
             let size = i.size.get();
-            let mut stat = Kstat {
+            let stat = Kstat {
                 ino: i.ino.get(),
                 mode: mode & 0xffff,
                 iflags: mode & !0xffff,
@@ -209,34 +201,51 @@ impl Store {
                     btime: Timespec::default(),
                 },
             };
-            let from_size = mode & flags::BLOCKS_STORED == 0 && matches!(mode & S_IFMT, S_IFREG | S_IFDIR);
-            if want_btime || !from_size {
-                self.fill_rest(inode, &mut stat);
+            (mode, stat)
+        });
+        let whole = mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
+            && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
+            && !want_btime;
+        if whole { stat } else { self.fill_kstat_slow(inode) }
+    }
+
+    /// [`fill_kstat`](Self::fill_kstat) where something lies apart.
+    #[cold]
+    fn fill_kstat_slow(&self, inode: Handle) -> Kstat {
+        let stat = self.read_inode(inode, |i| {
+            let rest = self.inode_rest(inode);
+            let (mode, size) = (i.mode.get(), i.size.get());
+            let kind = mode & S_IFMT;
+            let blocks = match kind {
+                _ if mode & flags::BLOCKS_STORED != 0 => rest.blocks.get(),
+                S_IFREG | S_IFDIR => blocks_of_size(size),
+                _ => 0,
+            };
+            let device = matches!(kind, crate::uapi::S_IFCHR | crate::uapi::S_IFBLK);
+            Kstat {
+                ino: i.ino.get(),
+                mode: mode & 0xffff,
+                iflags: mode & !0xffff,
+                nlink: i.nlink.get(),
+                uid: i.uid.get(),
+                gid: i.gid.get(),
+                rdev: if device { rest.data.get() } else { 0 },
+                size,
+                blocks,
+                times: Times {
+                    atime: unpack_time(i.atime.get()),
+                    mtime: unpack_time(i.mtime.get()),
+                    ctime: unpack_time(i.ctime.get()),
+                    btime: unpack_time(rest.btime.get()),
+                },
             }
-            stat
-        })
-    }
-
-    /// The part of [`snapshot`](Self::snapshot) that lies apart.
-    #[cold]
-    fn fill_rest(&self, inode: Handle, stat: &mut Kstat) {
-        let rest = self.inode_rest(inode);
-        stat.times.btime = unpack_time(rest.btime.get());
-        if matches!(stat.mode & S_IFMT, crate::uapi::S_IFCHR | crate::uapi::S_IFBLK) {
-            stat.rdev = rest.data.get();
+        });
+        if stat.iflags & flags::WIDE_TIMES == 0 {
+            return stat;
         }
-        if stat.iflags & flags::BLOCKS_STORED != 0 {
-            stat.blocks = rest.blocks.get();
-        } else if !matches!(stat.mode & S_IFMT, S_IFREG | S_IFDIR) {
-            stat.blocks = 0;
-        }
-    }
-
-    /// Times before 1697 or after 2242. They are rare, and kept whole under the lock, where nothing else changes either.
-    #[cold]
-    fn fill_wide_times(&self, inode: Handle) -> Kstat {
+        // Times before 1697 or after 2242 are kept whole under the lock, where nothing else changes either.
         let ns = self.lock();
-        Kstat { times: self.times(&ns, inode), ..self.snapshot(inode, true) }
+        Kstat { times: self.times(&ns, inode), ..stat }
     }
 
     /// The four times of an inode; for callers that hold the lock.

@@ -181,6 +181,9 @@ impl Task {
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
         kernel.edit_contents(file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };
+            if offset.saturating_add(data.len() as u64) > MAX_FILE_SIZE {
+                return Err(Errno::EINVAL);
+            }
             let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(&kernel.budget, offset, &data[..n])?;

@@ -41,10 +41,11 @@ use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::perm::{self, MAY_EXEC};
 use crate::uapi::{NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, S_IFLNK};
-use rcuwalk_sync::Handle;
+use rcuwalk_sync::{Handle, name};
 
 /// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Bail {
     /// A dentry on the way was renamed, removed or changed its "may search" bit.
     DentryMoved,
@@ -73,6 +74,7 @@ impl Bail {
 
 /// Why a walk ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Stop {
     /// Nothing is known; walk again, holding references.
     Retry(Bail),
@@ -212,13 +214,29 @@ impl<'a> Nameidata<'a> {
     pub(crate) fn path_walk<const RCU: bool, R>(
         &mut self,
         path: &[u8],
+        last: impl FnMut(&mut Self, Position, Last<'_>) -> Walk<Step<R>>,
+    ) -> Walk<R> {
+        let at = self.path_init::<RCU>(path)?;
+        self.path_walk_from::<RCU, R>(at, path, skip_slashes(path, 0), last)
+    }
+
+    /// [`path_walk`](Self::path_walk) from the component that begins at `start`, to which `at` is the way.
+    #[inline(always)]
+    fn path_walk_from<const RCU: bool, R>(
+        &mut self,
+        at: Position,
+        path: &[u8],
+        start: usize,
         mut last: impl FnMut(&mut Self, Position, Last<'_>) -> Walk<Step<R>>,
     ) -> Walk<R> {
         let mut owned;
-        let mut path = path;
-        let mut at = self.path_init::<RCU>(path)?;
+        let (mut at, mut path, mut start) = (at, path, start);
         loop {
-            let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path)? {
+            if RCU {
+                let stretch = self.walker().walk_names::<false>(at.seen, path, start);
+                (at.seen, start) = (stretch.at, stretch.start);
+            }
+            let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path, start)? {
                 Walked::Link { dir, link, rest } => (dir, link, false, rest),
                 Walked::Last(at, component) => match last(self, at, component)? {
                     Step::Done(result) => return Ok(result),
@@ -227,17 +245,26 @@ impl<'a> Nameidata<'a> {
             };
             (at, owned) = self.pick_link::<RCU>(dir, link, trailing, rest)?;
             path = &owned;
+            start = skip_slashes(path, 0);
         }
+    }
+
+    fn walker(&self) -> Walker<'a> {
+        Walker { kernel: self.kernel, cred: self.cred, fs: self.fs }
     }
 
     /// Walks all but the last component of `path`.
     ///
     /// Kernel: fs/namei.c `link_path_walk()`.  Differs: the caller follows links, by putting the link's body in front of
     /// the rest of the path.
-    #[inline(always)]
-    fn link_path_walk<'p, const RCU: bool>(&mut self, at: Position, path: &'p [u8]) -> Walk<Walked<'p>> {
-        let mut at = at;
-        let mut start = skip_slashes(path, 0);
+    #[inline(never)]
+    fn link_path_walk<'p, const RCU: bool>(
+        &mut self,
+        at: Position,
+        path: &'p [u8],
+        start: usize,
+    ) -> Walk<Walked<'p>> {
+        let (mut at, mut start) = (at, start);
         if start == path.len() {
             let name = Name { path, start, component: Default::default() };
             return Ok(Walked::Last(at, Last { kind: LastType::Root, name, slash: false }));
@@ -435,11 +462,10 @@ impl<'a> Nameidata<'a> {
         if !RCU {
             return self.lookup_ref(at, name);
         }
-        match self.kernel.store.d_lookup_rcu(at.seen.dentry, name) {
-            Look::Hit(child) => {
-                self.revalidate(at.seen)?;
-                Ok(child)
-            }
+        let tree = self.kernel.store.tree();
+        match tree.d_lookup_rcu(at.seen.dentry, name) {
+            Look::Hit(_) if tree.retry(at.seen) => Err(Stop::Retry(Bail::DentryMoved)),
+            Look::Hit(child) => Ok(child),
             Look::Miss => self.prove_missing(at, name),
             Look::Astray => Err(Stop::Retry(Bail::Astray)),
         }
@@ -672,6 +698,25 @@ impl<'a> Nameidata<'a> {
     }
 }
 
+/// Why [`Walker::walk_names`] went no further.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Halt {
+    /// The next component takes more than looking it up.
+    Undecided,
+    /// The path ended, at a dentry that is yet to be validated.
+    Found,
+    /// The last name was not found, which is yet to be proved.
+    Missing,
+}
+
+/// How far the plain part of a path led: to `at`, with the component at `start` still to be walked.
+#[derive(Clone, Copy)]
+struct Stretch {
+    at: Seen,
+    start: usize,
+    halt: Halt,
+}
+
 /// The error for a name that is not there: in a removed directory nothing can be looked up, otherwise the file system
 /// would have refused the name for its length first.
 fn missing(name: Name<'_>, dead: bool) -> Errno {
@@ -722,24 +767,108 @@ impl<'a> Walker<'a> {
     ) -> Result<R, Errno> {
         check_name(path, lookup.empty)?;
         if self.kernel.walk_mode() == WalkMode::Rcu {
-            let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
-            let walked = nd.path_walk::<true, _>(path, |nd, at, last| {
-                Ok(match nd.lookup_last::<true>(at, last)? {
-                    Step::Link(link) => Step::Link(link),
-                    Step::Done(position) => {
-                        let result = finish(position);
-                        nd.revalidate(position.seen)?;
-                        Step::Done(result?)
+            match self.path_lookupat_rcu(at, path, lookup) {
+                Ok(position) => {
+                    let result = finish(position);
+                    if !self.kernel.store.tree().retry(position.seen) {
+                        return result;
                     }
-                })
-            });
-            match walked {
-                Ok(result) => return Ok(result),
+                    self.kernel.count_bail(Bail::DentryMoved);
+                }
                 Err(Stop::Fail(errno)) => return Err(errno),
                 Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
             }
         }
         self.filename_lookup_ref(at, path, lookup, &mut finish)
+    }
+
+    /// The lockless half of a plain lookup, up to but without the validation of where it ends: one function that all
+    /// calls share.
+    ///
+    /// Kernel: fs/namei.c `path_lookupat()`.
+    #[inline(never)]
+    pub(crate) fn path_lookupat_rcu(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Walk<Position> {
+        let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        let start = nd.path_init::<true>(path)?;
+        let stretch = self.walk_names::<true>(start.seen, path, skip_slashes(path, 0));
+        let position = Position { mnt: start.mnt, seen: stretch.at };
+        match stretch.halt {
+            Halt::Found if stretch.at.meta.is_dir() || !lookup.directory => return Ok(position),
+            Halt::Missing => {
+                let component = self.kernel.store.component(path, stretch.start);
+                let child = nd.prove_missing(position, Name { path, start: stretch.start, component })?;
+                // It came into being meanwhile, so the walk may as well go on.
+                let _ = child;
+            }
+            _ => {}
+        }
+        nd.path_walk_from::<true, _>(position, path, stretch.start, |nd, at, last| {
+            nd.lookup_last::<true>(at, last)
+        })
+    }
+
+    /// Walks plain names for as long as there is nothing to decide but whether they are there. This is the hot loop: what
+    /// is not a name of a searchable directory's entry is left to [`Nameidata::link_path_walk`], which goes on from where
+    /// this stands. With `LAST` the last component is walked too, unless it may need following or does not end the path.
+    ///
+    /// Every value that a round hands to the next is a scalar, and every base address is by value: the chain from one
+    /// directory to the next runs through registers.
+    #[inline(always)]
+    fn walk_names<const LAST: bool>(&self, from: Seen, path: &[u8], start: usize) -> Stretch {
+        let (tree, seed) = (self.kernel.store.tree(), self.kernel.store.seed());
+        let Seen { mut dentry, mut seq, meta: Meta(mut meta) } = from;
+        let mut start = start;
+        let halt = loop {
+            if start >= path.len() || !self.may_search(Seen { dentry, seq, meta: Meta(meta) }) {
+                break Halt::Undecided;
+            }
+            let component = name::component(path, start, seed);
+            let end = start + component.len as usize;
+            let last = end == path.len();
+            let dots = component.first as u8 == b'.' && component.len <= 2;
+            if dots || last && !LAST {
+                break Halt::Undecided;
+            }
+            let child = match tree.d_lookup_rcu(dentry, Name { path, start, component }) {
+                Look::Hit(child) => child,
+                Look::Miss if last => break Halt::Missing,
+                _ => break Halt::Undecided,
+            };
+            if tree.retry(Seen { dentry, seq, meta: Meta(meta) }) {
+                break Halt::Undecided;
+            }
+            if last {
+                if child.meta.file_type() == S_IFLNK {
+                    break Halt::Undecided;
+                }
+                Seen { dentry, seq, meta: Meta(meta) } = child;
+                break Halt::Found;
+            }
+            let next = end + 1;
+            // One slash and more path is the rule; anything else is left to the general walk.
+            if !child.meta.is_dir() || path.get(next).is_none_or(|&byte| byte == b'/') {
+                break Halt::Undecided;
+            }
+            Seen { dentry, seq, meta: Meta(meta) } = child;
+            start = next;
+        };
+        Stretch { at: Seen { dentry, seq, meta: Meta(meta) }, start, halt }
+    }
+
+    /// Whether this directory may be searched, for certain; if not, the general walk finds out why.
+    #[inline(always)]
+    fn may_search(&self, dir: Seen) -> bool {
+        dir.meta.may_search() || self.may_search_slow(dir.dentry)
+    }
+
+    #[inline(never)]
+    fn may_search_slow(&self, dentry: Handle) -> bool {
+        let store = &self.kernel.store;
+        let i = store.inode(store.d_inode(dentry));
+        let seq = i.seq.begin();
+        let acl = RacyAcl { store, blob: i.acl.get() };
+        perm::inode_permission(self.kernel.sb_rdonly(), &i.attr(), &acl, self.cred, MAY_EXEC).is_ok()
+            && !i.seq.retry(seq)
     }
 
     /// [`filename_lookup`](Self::filename_lookup) holding references.

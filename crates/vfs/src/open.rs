@@ -77,7 +77,7 @@ impl OpenFlags {
         }
         let access = flags & O_ACCMODE;
         let lookup = Lookup {
-            follow: !has(O_NOFOLLOW) && !(has(O_CREAT) && has(O_EXCL)),
+            follow: !(has(O_NOFOLLOW) || has(O_CREAT) && has(O_EXCL)),
             directory: has(O_DIRECTORY),
             empty: false,
             resolve: how.resolve,
@@ -183,7 +183,13 @@ impl Task {
         let walker = self.walker();
         if walker.kernel.walk_mode() == WalkMode::Rcu {
             let mut nd = Nameidata::new(walker.kernel, walker.cred, walker.fs, at, op.lookup);
-            match nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op)) {
+            let opened = if op.has(O_CREAT) {
+                nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op))
+            } else {
+                let found = walker.path_lookupat_rcu(at, path, op.lookup);
+                found.and_then(|position| self.do_open::<true>(&mut nd, position, op))
+            };
+            match opened {
                 Ok(opened) => return Ok(opened),
                 Err(Stop::Fail(errno)) => return Err(errno),
                 Err(Stop::Retry(_)) if op.lookup.resolve & RESOLVE_CACHED != 0 => return Err(Errno::EAGAIN),
@@ -207,7 +213,7 @@ impl Task {
         }
         match nd.lookup_last::<RCU>(dir, last)? {
             Step::Link(link) => Ok(Step::Link(link)),
-            Step::Done(position) => self.do_open::<RCU>(nd, dir, position, op).map(Step::Done),
+            Step::Done(position) => self.do_open::<RCU>(nd, position, op).map(Step::Done),
         }
     }
 
@@ -280,7 +286,7 @@ impl Task {
             return Err(Stop::Fail(errno));
         }
         nd.advance::<RCU>(child.seen.dentry);
-        self.do_open::<RCU>(nd, dir, child, op)
+        self.do_open::<RCU>(nd, child, op)
     }
 
     /// What `O_CREAT` forbids of a file that exists.
@@ -309,7 +315,6 @@ impl Task {
     fn do_open<const RCU: bool>(
         &self,
         nd: &mut Nameidata<'_>,
-        _dir: Position,
         position: Position,
         op: &OpenFlags,
     ) -> Walk<Opened> {

@@ -10,10 +10,9 @@
 //! Pages are counted against a [`PageBudget`], the size limit of the filesystem, which each call that allocates or frees
 //! takes: [`FileData::clear`] must give them back before a file is dropped.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::errno::{Errno, Result};
+use rcuwalk_sync::Budget;
+use std::ops::Range;
 
 /// Bytes of a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -26,39 +25,31 @@ const FANOUT: usize = 1 << FANOUT_SHIFT;
 
 /// How many pages the files of one filesystem may have together.
 #[derive(Debug)]
-pub struct PageBudget {
-    limit: u64,
-    used: AtomicU64,
-}
+pub struct PageBudget(Budget);
 
 impl PageBudget {
     /// A budget of `limit` pages; `u64::MAX` is as good as none.
-    pub const fn new(limit: u64) -> PageBudget {
-        PageBudget { limit, used: AtomicU64::new(0) }
+    pub fn new(limit: u64) -> PageBudget {
+        PageBudget(Budget::new(limit))
     }
 
     /// The most pages that may exist.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.0.limit()
     }
 
     /// Pages that exist.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.0.used()
     }
 
-    /// Takes `pages` or none. Relaxed here and below: the number guards no other memory.
+    /// Takes `pages` or none.
     fn charge(&self, pages: u64) -> Result<()> {
-        let take = |used: u64| used.checked_add(pages).filter(|&after| after <= self.limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Errno::ENOSPC)?;
-        Ok(())
+        if self.0.charge(pages) { Ok(()) } else { Err(Errno::ENOSPC) }
     }
 
     fn release(&self, pages: u64) {
-        if pages > 0 {
-            let before = self.used.fetch_sub(pages, Ordering::Relaxed);
-            debug_assert!(before >= pages, "released pages of another budget");
-        }
+        self.0.release(pages);
     }
 }
 

@@ -4,7 +4,7 @@
 //! the kernel's `i_rwsem`s, `rename_lock` and `d_lock`s in one (`docs/locking.md` says why, and what it costs).
 
 use crate::acl::{Acl, AclEntry};
-use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name};
+use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::errno::{Errno, Result};
 use crate::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::pages::{FileData, PageBudget};
@@ -182,6 +182,12 @@ impl Store {
         })
     }
 
+    /// What lockless looks need.
+    #[inline(always)]
+    pub(crate) fn tree(&self) -> Tree<'_> {
+        Tree { slots: self.slots.view(), chains: self.chains.view(), store: self }
+    }
+
     #[inline(always)]
     pub(crate) fn dentry(&self, handle: Handle) -> &Dentry {
         &self.slots.get(handle).dentry
@@ -206,6 +212,12 @@ impl Store {
     #[inline(always)]
     pub(crate) fn d_inode(&self, dentry: Handle) -> Handle {
         self.dentry(dentry).inode.get()
+    }
+
+    /// What keys the name hash.
+    #[inline(always)]
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The component of `path` that starts at `start`.
@@ -353,7 +365,10 @@ impl Store {
             words[0] = c.first;
             words[1] = u64::from(self.blobs.alloc(name.bytes())?);
         } else {
-            words.iter_mut().zip(c.words(name.path, name.start, 0)).for_each(|(to, word)| *to = word);
+            words
+                .iter_mut()
+                .zip(name::words(name.path, name.start, c.len, 0))
+                .for_each(|(to, word)| *to = word);
         }
         Ok(words)
     }

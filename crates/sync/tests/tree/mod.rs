@@ -1,8 +1,8 @@
 //! A name space as small as it can be while every protocol of the real walk still has its place in it: one word for a
 //! name, one for an inode, and the directory cache's own sequence counts, chains, references and slots.
 //!
-//! The steps mirror the engine's dcache and walk one by one. Each step that a protocol depends on can be left out by
-//! naming it in `RCUWALK_MUTANT`, to show that its model notices.
+//! The steps mirror the engine's dcache and walk (`dcache.rs`, `store.rs`, `namei.rs`) one by one. Each step that a
+//! protocol depends on can be left out by naming it in `RCUWALK_MUTANT`, to show that its model notices.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -15,9 +15,12 @@ use rcuwalk_sync::{Arena, Chains, ChainsWriter, Found, Handle, Link, LockRef, No
 use std::sync::LazyLock;
 
 rcuwalk_sync::type_stable! {
-    /// A dentry, and its inode number.
+    /// A dentry, and what matters here of its inode.
     pub(crate) struct Node {
+        /// Covers parent, name and inode.
         pub(crate) seq: SeqCount,
+        /// Covers the set of entries, if this is a directory.
+        pub(crate) entries: SeqCount,
         pub(crate) parent: Racy32,
         pub(crate) name: Racy32,
         pub(crate) inode: Racy32,
@@ -113,28 +116,25 @@ impl Tree {
             node.inode.set(inode);
         }
         node.count.init();
-        let _dir = self.node(dir).seq.write();
+        let _entries = self.node(dir).entries.write();
         lock.insert(&self.chains, &self.slots, at);
         at
     }
 
     /// Removes the entry `at`. Its slot is free when the last holder has put it.
     pub(crate) fn unlink(&self, lock: &mut Lock<'_>, at: Handle) {
-        let node = self.node(at);
         {
-            let _dir = self.node(node.parent.get()).seq.write();
+            let _entries = self.node(self.node(at).parent.get()).entries.write();
             self.detach(lock, at);
         }
-        if node.count.put() {
-            self.slots.0.free(at).unwrap();
-        }
+        self.put(at);
     }
 
-    /// Takes `at` out of its chain and out of its directory.
+    /// Takes `at` out of its chain and out of its directory, whose entries the caller has opened.
     fn detach(&self, lock: &mut Lock<'_>, at: Handle) {
         let node = self.node(at);
-        lock.remove(&self.chains, &self.slots, at);
         let _dead = (!without("reuse-count")).then(|| node.seq.write());
+        lock.remove(&self.chains, &self.slots, at);
         node.parent.set(0);
     }
 
@@ -143,8 +143,8 @@ impl Tree {
         let node = self.node(at);
         let from = node.parent.get();
         {
-            let _from = self.node(from).seq.write();
-            let _to = (dir != from).then(|| self.node(dir).seq.write());
+            let _from = self.node(from).entries.write();
+            let _to = (dir != from).then(|| self.node(dir).entries.write());
             if victim != 0 {
                 self.detach(lock, victim);
             }
@@ -154,8 +154,8 @@ impl Tree {
             node.name.set(name);
             lock.insert(&self.chains, &self.slots, at);
         }
-        if victim != 0 && self.node(victim).count.put() {
-            self.slots.0.free(victim).unwrap();
+        if victim != 0 {
+            self.put(victim);
         }
     }
 
@@ -170,15 +170,15 @@ impl Tree {
         self.node(seen.at).seq.retry(seen.seq)
     }
 
-    fn see(&self, at: Handle) -> Seen {
+    pub(crate) fn see(&self, at: Handle) -> Seen {
         Seen { at, seq: self.node(at).seq.begin() }
     }
 
     /// Looks for `name` in `dir`: the entry, or the answer that there is none.
     ///
-    /// Mirrors `d_lookup_rcu` and what `lookup_fast` makes of it.
+    /// Mirrors `lookup_fast` and `prove_missing`, whose two looks are one here.
     pub(crate) fn lookup(&self, dir: Seen, name: u32) -> Result<Seen, Answer> {
-        let tables = self.chains.begin();
+        let (entries, table) = (self.node(dir.at).entries.begin(), self.chains.begin());
         let mut seq = 0;
         let found = self.chains.find(&self.slots, hash(dir.at, name), |at| {
             let node = self.node(at);
@@ -194,12 +194,22 @@ impl Tree {
                 Ok(if without("walk-order") { self.see(at) } else { Seen { at, seq } })
             }
             Found::Miss => {
-                let moved = !without("miss-table") && self.chains.retry(tables);
-                let changed = !without("miss-directory") && self.retry(dir);
-                Err(if moved || changed { Answer::Bail } else { Answer::Missing })
+                let sure = (without("miss-table") || !self.chains.retry(table))
+                    && (without("miss-entries") || !self.node(dir.at).entries.retry(entries))
+                    && (without("miss-parent") || !self.retry(dir));
+                Err(if sure { Answer::Missing } else { Answer::Bail })
             }
-            Found::Astray => Err(if without("miss-mark") { Answer::Missing } else { Answer::Bail }),
+            Found::Astray if without("miss-mark") => Err(Answer::Missing),
+            Found::Astray => Err(Answer::Bail),
         }
+    }
+
+    /// The directory above `seen`.
+    ///
+    /// Mirrors `follow_dotdot`.
+    pub(crate) fn dotdot(&self, seen: Seen) -> Result<Seen, Answer> {
+        let parent = self.see(self.node(seen.at).parent.get());
+        if !without("dotdot-child") && self.retry(seen) { Err(Answer::Bail) } else { Ok(parent) }
     }
 
     /// Walks `path` from the root, hand over hand.
@@ -217,7 +227,8 @@ impl Tree {
         self.inode(self.lookup(self.see(dir), name))
     }
 
-    fn inode(&self, walked: Result<Seen, Answer>) -> Answer {
+    /// The inode of what a walk came to.
+    pub(crate) fn inode(&self, walked: Result<Seen, Answer>) -> Answer {
         match walked {
             Ok(seen) => {
                 let inode = self.node(seen.at).inode.get();
