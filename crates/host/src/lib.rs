@@ -1,1 +1,33 @@
 //! The running system as input to rcuwalk: directory trees and archives.
+//!
+//! [`open`] looks at a path and says what it is; [`Source::import`] loads it into an empty [`rcuwalk::Vfs`]. The two
+//! halves can be called directly: [`import_dir`] for a directory of this machine, [`import_tar`] for a tar stream.
+//!
+//! An import keeps what a file system knows about a file: mode, ids, size, blocks, the four times, inode number, link
+//! count and hard links, device number, symlink body, ACLs, file capabilities and every other extended attribute, the
+//! immutable, append-only and (on request) no-atime flags, and, on request, contents with their holes.
+//!
+//! A tree that changes while it is read, a directory that may not be read, or an archive member that makes no sense
+//! does not end an import: it is counted, and the first of them are listed, in the [`Report`]. What does end one is an
+//! [`ImportError`], whose text names the path, what is wrong with it and what to do.
+//!
+//! Nothing here writes to a terminal: a [`Progress`] is a set of counters to be polled from another thread, and the
+//! handle by which that thread cancels the import.
+#![forbid(unsafe_code)]
+
+mod acl;
+mod archive;
+mod batch;
+mod decompress;
+mod import;
+mod member;
+mod outcome;
+mod pax;
+mod queue;
+mod scan;
+mod source;
+
+pub use archive::{ArchiveOptions, Limits, import_tar};
+pub use import::{ImportOptions, import_dir};
+pub use outcome::{ImportError, Problem, Progress, Report};
+pub use source::{Source, open};

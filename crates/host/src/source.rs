@@ -1,0 +1,86 @@
+//! What a path of the running machine offers for import.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rcuwalk::Vfs;
+use rustix::fs::OFlags;
+
+use crate::archive::{ArchiveOptions, import_tar};
+use crate::decompress::{Format, SNIFF_SIZE, sniff};
+use crate::import::{ImportOptions, import_dir};
+use crate::outcome::{ImportError, Progress, Report};
+
+/// Something to import a tree from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A directory.
+    Dir(PathBuf),
+    /// A tar archive, plain or compressed with gzip or zstd.
+    Archive(PathBuf),
+}
+
+impl Source {
+    /// Imports the tree. Of the options, an archive heeds `contents` and `xattrs`; its limits are the default ones.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`import_dir`] and [`import_tar`].
+    pub fn import(
+        &self,
+        vfs: &Vfs,
+        options: &ImportOptions,
+        progress: &Progress,
+    ) -> Result<Report, ImportError> {
+        match self {
+            Source::Dir(path) => import_dir(vfs, path, options, progress),
+            Source::Archive(path) => {
+                let file =
+                    open_file(path).map_err(|source| ImportError::Open { path: path.clone(), source })?;
+                let options = ArchiveOptions {
+                    contents: options.contents,
+                    xattrs: options.xattrs,
+                    ..ArchiveOptions::default()
+                };
+                import_tar(vfs, file, &options, progress)
+            }
+        }
+    }
+}
+
+/// Finds out what `path` is; symbolic links are followed, an archive is known by its first bytes.
+///
+/// # Errors
+///
+/// [`ImportError::Open`] if it is missing or may not be read, [`ImportError::NotATree`] if it is neither a directory
+/// nor an archive.
+pub fn open(path: &Path) -> Result<Source, ImportError> {
+    let cannot_open = |source| ImportError::Open { path: path.to_path_buf(), source };
+    let not_a_tree = |found| ImportError::NotATree { path: path.to_path_buf(), found };
+    let file_type = path.metadata().map_err(cannot_open)?.file_type();
+    if file_type.is_dir() {
+        return Ok(Source::Dir(path.to_path_buf()));
+    }
+    if !file_type.is_file() {
+        return Err(not_a_tree(match () {
+            _ if file_type.is_fifo() => "a FIFO",
+            _ if file_type.is_socket() => "a socket",
+            _ => "a device",
+        }));
+    }
+    let mut start = Vec::with_capacity(SNIFF_SIZE);
+    open_file(path)
+        .and_then(|file| file.take(SNIFF_SIZE as u64).read_to_end(&mut start))
+        .map_err(cannot_open)?;
+    match sniff(&start) {
+        Format::Other(found) => Err(not_a_tree(found)),
+        Format::Tar | Format::Gzip | Format::Zstd => Ok(Source::Archive(path.to_path_buf())),
+    }
+}
+
+/// Opens without waiting, whatever the file has become meanwhile.
+fn open_file(path: &Path) -> std::io::Result<File> {
+    File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
