@@ -793,14 +793,17 @@ impl<'a> Walker<'a> {
         let stretch = self.walk_names::<true>(start.seen, path, skip_slashes(path, 0));
         let position = Position { mnt: start.mnt, seen: stretch.at };
         match stretch.halt {
-            Halt::Found if stretch.at.meta.is_dir() || !lookup.directory => return Ok(position),
+            Halt::Found if lookup.directory && !stretch.at.meta.is_dir() => {
+                nd.revalidate(stretch.at)?;
+                return Err(Stop::Fail(Errno::ENOTDIR));
+            }
+            Halt::Found => return Ok(position),
             Halt::Missing => {
                 let component = self.kernel.store.component(path, stretch.start);
-                let child = nd.prove_missing(position, Name { path, start: stretch.start, component })?;
-                // It came into being meanwhile, so the walk may as well go on.
-                let _ = child;
+                // If it came into being meanwhile, the walk goes on.
+                nd.prove_missing(position, Name { path, start: stretch.start, component })?;
             }
-            _ => {}
+            Halt::Undecided => {}
         }
         nd.path_walk_from::<true, _>(position, path, stretch.start, |nd, at, last| {
             nd.lookup_last::<true>(at, last)
