@@ -131,13 +131,11 @@ fn as_mode(word: &str) -> Option<Mode> {
     if octal { Mode::parse(word).ok() } else { None }
 }
 
-/// `root`, `1000` (user and group alike) or `1000:100`.
+/// `1000` (user and group alike) or `1000:100`; `root` is another way to write 0.
 fn as_owner(word: &str) -> Option<(Id, Id)> {
-    if word == "root" {
-        return Some((Id(0), Id(0)));
-    }
+    let id = |text: &str| if text == "root" { Some(Id(0)) } else { text.parse().ok().map(Id) };
     let (uid, gid) = word.split_once(':').unwrap_or((word, word));
-    Some((Id(uid.parse().ok()?), Id(gid.parse().ok()?)))
+    Some((id(uid)?, id(gid)?))
 }
 
 const OPTIONS: [&str; 9] = ["acl", "default_acl", "xattr", "flags", "caps", "size", "atime", "mtime", "hex"];
@@ -240,7 +238,7 @@ impl Entry {
         let text = String::from_utf8_lossy(&word.text).into_owned();
         let Some((key, value)) = text.split_once('=') else {
             return Err(format!(
-                "unexpected `{text}`: after the path come type, mode (0644), owner (root, 1000, 1000:100), contents \
+                "unexpected `{text}`: after the path come type, mode (0644, 01777), owner (root, 1000, 1000:100), contents \
                  ('…') and options ({}), in this order",
                 OPTIONS.join("=, ") + "="
             ));
