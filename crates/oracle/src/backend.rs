@@ -14,6 +14,12 @@ pub trait Backend {
     /// wrong later is a failure.
     fn declines(&self, case: &Case) -> Option<String>;
 
+    /// How often a failed row may be tried again. The walks of the host kernel can meet mounts that others make at the
+    /// same time, all over the machine; a retry is reported.
+    fn retries(&self) -> u32 {
+        0
+    }
+
     /// A fresh world: an empty directory as root, nobody in it. It ends when it is dropped.
     ///
     /// # Errors

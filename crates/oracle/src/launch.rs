@@ -26,6 +26,8 @@ pub struct Ran {
     pub index: usize,
     /// How it ended.
     pub verdict: Verdict,
+    /// How often it was tried again.
+    pub retries: u32,
     /// How long it took.
     pub seconds: f64,
 }
@@ -109,9 +111,17 @@ fn finish<T: Serialize>(mut channel: UnixStream, value: &T) -> ! {
 /// Runs one row in a process and a process group of its own.
 fn one(cases: &[Case], index: usize, backend: &dyn Backend, single: &SingleThreaded) -> Ran {
     let start = Instant::now();
-    let verdict = isolated(&cases[index], backend, single)
-        .unwrap_or_else(|e| Verdict::Failed(vec![Mismatch::general(format!("no process for the row: {e}"))]));
-    Ran { index, verdict, seconds: start.elapsed().as_secs_f64() }
+    let attempt = || {
+        isolated(&cases[index], backend, single)
+            .unwrap_or_else(|e| Verdict::Failed(vec![Mismatch::general(format!("no process for the row: {e}"))]))
+    };
+    let mut verdict = attempt();
+    let mut retries = 0;
+    while matches!(verdict, Verdict::Failed(_)) && retries < backend.retries() {
+        retries += 1;
+        verdict = attempt();
+    }
+    Ran { index, verdict, retries, seconds: start.elapsed().as_secs_f64() }
 }
 
 fn isolated(case: &Case, backend: &dyn Backend, single: &SingleThreaded) -> std::io::Result<Verdict> {

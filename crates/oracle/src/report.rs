@@ -62,6 +62,9 @@ pub fn text(cases: &[Case], results: &[Ran], backend: &str) -> String {
             let _ = writeln!(out, "    why: {}", case.why);
         }
     }
+    for ran in results.iter().filter(|ran| ran.retries > 0 && ran.verdict == Verdict::Passed) {
+        let _ = writeln!(out, "passed only at attempt {}: {}", ran.retries + 1, cases[ran.index].full_name());
+    }
     let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for ran in results {
         match &ran.verdict {
@@ -108,7 +111,7 @@ pub fn json(cases: &[Case], results: &[Ran], backend: &str) -> Value {
             };
             json!({
                 "topic": case.topic, "name": case.name, "ids": case.ids, "file": case.file, "line": case.line,
-                "verdict": verdict, "detail": detail, "seconds": ran.seconds,
+                "verdict": verdict, "detail": detail, "retries": ran.retries, "seconds": ran.seconds,
             })
         })
         .collect();
@@ -191,7 +194,7 @@ mod tests {
         let cases = crate::case::parse(Path::new("t.toml"), text).expect("well-formed");
         let wrong = Mismatch { line: 4, call: "{ x }".into(), difference: "expected <a>, got \"b\"".into() };
         let verdicts = [Verdict::Failed(vec![wrong]), Verdict::Skipped("no reason & all".into())];
-        let ran = |(index, verdict)| Ran { index, verdict, seconds: 0.5 };
+        let ran = |(index, verdict)| Ran { index, verdict, retries: 0, seconds: 0.5 };
         (cases, verdicts.into_iter().enumerate().map(ran).collect())
     }
 

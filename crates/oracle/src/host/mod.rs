@@ -93,6 +93,10 @@ impl Backend for Host {
         (!lacking.is_empty()).then(|| format!("needs {}", lacking.join(", ")))
     }
 
+    fn retries(&self) -> u32 {
+        2
+    }
+
     fn world(&self) -> Result<Box<dyn World>, String> {
         Ok(Box::new(world::HostWorld::new(&self.single, &self.place)?))
     }
