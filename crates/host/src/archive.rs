@@ -60,7 +60,26 @@ impl Default for Limits {
 /// `vfs` should be empty. Read are ustar, GNU and PAX archives with long names, sparse files, extended attributes
 /// (`SCHILY.xattr`, `LIBARCHIVE.xattr`), ACLs as text where ids are numbers, and file flags. As in extraction, the last
 /// of several members of one name counts; a directory keeps what is in it. A directory that no member describes belongs
-/// to root, has mode 0755 and the time 0. Inode numbers are given by `vfs`.
+/// to root, has mode 0755 and the time 0. Inode numbers are given by `vfs`; archives do not hold the sizes of directories,
+/// which are 0 therefore. The report counts a member that a later one replaces as well.
+///
+/// ```
+/// use rcuwalk::{Cred, Vfs};
+/// use rcuwalk_host::{ArchiveOptions, Progress, import_tar};
+///
+/// let mut archive = tar::Builder::new(Vec::new());
+/// let mut header = tar::Header::new_ustar();
+/// header.set_mode(0o600);
+/// header.set_size(5);
+/// archive.append_data(&mut header, "root/secret", &b"12345"[..])?;
+///
+/// let vfs = Vfs::new()?;
+/// let report = import_tar(&vfs, &archive.into_inner()?[..], &ArchiveOptions::default(), &Progress::new())?;
+/// assert_eq!((report.files, report.dirs), (1, 2));
+/// let user = vfs.task(Cred::user(1000, 1000, &[]));
+/// assert!(user.access(b"/root/secret", rcuwalk::uapi::R_OK).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 ///

@@ -19,7 +19,8 @@ use crate::scan::{Scan, meta, stat_at};
 /// What of a directory tree to import, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
-    /// Keep the contents of regular files, not only their sizes. A file whose contents are not kept reads as zeros.
+    /// Keep the contents of regular files, not only their sizes; those of procfs and sysfs are never read. A file whose
+    /// contents are not kept cannot be read (`ENODATA`).
     pub contents: bool,
     /// Do not go into other file systems: a directory on which another one begins is kept, and kept empty.
     pub one_file_system: bool,

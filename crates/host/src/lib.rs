@@ -11,6 +11,20 @@
 //! does not end an import: it is counted, and the first of them are listed, in the [`Report`]. What does end one is an
 //! [`ImportError`], whose text names the path, what is wrong with it and what to do.
 //!
+//! ```
+//! use std::path::Path;
+//!
+//! use rcuwalk::{Cred, Vfs};
+//! use rcuwalk_host::{ImportOptions, Progress, open};
+//!
+//! let vfs = Vfs::new()?;
+//! let report = open(Path::new("src"))?.import(&vfs, &ImportOptions::default(), &Progress::new())?;
+//! assert_eq!(report.problem_count, 0);
+//! let size = vfs.task(Cred::root()).stat(b"/lib.rs")?.size;
+//! assert_eq!(size as u64, std::fs::metadata("src/lib.rs")?.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Nothing here writes to a terminal: a [`Progress`] is a set of counters to be polled from another thread, and the
 //! handle by which that thread cancels the import.
 #![forbid(unsafe_code)]

@@ -31,8 +31,8 @@ use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, IFLAG_NOATIME};
 use rcuwalk::uapi::{PATH_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, s_isdir, s_islnk, s_isreg};
 use rcuwalk::{Errno, Timespec};
 use rustix::fs::{
-    AtFlags, FileType, IFlags, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Statx, StatxAttributes,
-    StatxFlags, StatxTimestamp,
+    AtFlags, FileType, FsWord, IFlags, Mode, OFlags, PROC_SUPER_MAGIC, RawDir, ResolveFlags, SeekFrom, Statx,
+    StatxAttributes, StatxFlags, StatxTimestamp,
 };
 use rustix::io::Errno as OsErrno;
 
@@ -107,19 +107,23 @@ impl<'a> Scan<'a> {
     /// One scanning thread: takes jobs until there are none. Gives its thread a working directory of its own.
     pub(crate) fn run(&self, out: SyncSender<Batch>) {
         let _close = self.queue.close_on_panic();
-        let mut worker = Worker {
+        let door = if self.options.xattrs { XattrDoor::choose() } else { XattrDoor::None };
+        if self.worker(out, door).work().is_err() {
+            self.queue.close();
+        }
+    }
+
+    fn worker(&self, out: SyncSender<Batch>, door: XattrDoor) -> Worker<'_> {
+        Worker {
             scan: self,
             out,
             batch: Batch::default(),
             local: Vec::new(),
-            door: if self.options.xattrs { XattrDoor::choose() } else { XattrDoor::None },
+            door,
             dirents: vec![MaybeUninit::uninit(); DIRENTS_SIZE],
             body: vec![MaybeUninit::uninit(); PATH_MAX],
             list: vec![0; LIST_SIZE],
             value: vec![0; XATTR_SIZE_MAX],
-        };
-        if worker.work().is_err() {
-            self.queue.close();
         }
     }
 
@@ -155,11 +159,23 @@ impl XattrDoor {
     }
 }
 
+/// The directory of a job, open.
+struct Opened {
+    fd: OwnedFd,
+    meta: Meta,
+    /// Reading it leaves its access time alone.
+    noatime: bool,
+    /// It is not what the parent listed, but what has been mounted on that since.
+    moved: bool,
+}
+
 /// The directory being read.
 struct Here<'a> {
     fd: BorrowedFd<'a>,
     token: Token,
     dev: u64,
+    /// The contents of its files are wanted.
+    contents: bool,
     /// For messages.
     path: &'a [u8],
     /// Where jobs for its subdirectories start, and their path up to the name.
@@ -256,38 +272,18 @@ impl Worker<'_> {
             return Err(Stop);
         }
         let path = job.full_path();
-        let (fd, noatime) = match self.open_dir(&job) {
-            Ok(opened) => opened,
-            // It was a directory a moment ago.
-            Err(e) if is_gone(e) => {
+        let Opened { fd, meta, noatime, moved } = match self.open_job(&job) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Ok(()),
+            Err((_, e)) if is_gone(e) => {
                 self.batch.vanished += 1;
                 return Ok(());
             }
-            // It became a mount point a moment ago, perhaps by being opened (an automount).
-            Err(OsErrno::XDEV) => {
-                self.batch.mount_points += 1;
-                return Ok(());
-            }
-            Err(e) => {
-                self.problem(path, "open directory", e);
+            Err((action, e)) => {
+                self.problem(path, action, e);
                 return Ok(());
             }
         };
-        // By name and not by descriptor: this also asks whether the directory may be searched.
-        let stat = match stat_at(fd.as_fd(), c".") {
-            Ok(stat) => stat,
-            Err(e) => {
-                self.problem(path, "search directory", e);
-                return Ok(());
-            }
-        };
-        let meta = meta(&stat);
-        let moved = (meta.dev, meta.ino) != (job.dev, job.ino);
-        if moved && (!is_mount_root(&stat) || self.scan.options.one_file_system) {
-            self.batch.vanished += 1;
-            return Ok(());
-        }
-
         // From here on `anchor` and `prefix` are where this directory's own jobs start.
         let Job { mut anchor, path: mut prefix, token, .. } = job;
         let mut kept = None;
@@ -301,13 +297,8 @@ impl Worker<'_> {
             kept = Some(fd);
         }
         let fd = kept.as_ref().unwrap_or(&anchor.fd).as_fd();
-        let here = Here { fd, token, dev: meta.dev, path: &path, anchor: &anchor, prefix: &prefix };
-        if self.door == XattrDoor::Cwd
-            && let Err(e) = rustix::process::fchdir(fd)
-        {
-            self.problem(path, "search directory", e);
-            return Ok(());
-        }
+        let contents = self.scan.options.contents && !is_pseudo(fd);
+        let here = Here { fd, token, dev: meta.dev, contents, path: &path, anchor: &anchor, prefix: &prefix };
         self.enter(&here);
         self.read_entries(&here)?;
         // What stands for the directory so far: nothing (the root), what a mount has covered since, or its entry.
@@ -316,6 +307,30 @@ impl Worker<'_> {
             self.refresh(&here, sent);
         }
         Ok(())
+    }
+
+    /// Opens the directory of a job, checks that it is the one that was listed, and goes there. `None` if it is to be kept
+    /// empty; an error comes with what was being done.
+    fn open_job(&mut self, job: &Job) -> Result<Option<Opened>, (&'static str, OsErrno)> {
+        let (fd, noatime) = match self.open_dir(job) {
+            // It became a mount point a moment ago, perhaps by being opened (an automount).
+            Err(OsErrno::XDEV) => {
+                self.batch.mount_points += 1;
+                return Ok(None);
+            }
+            opened => opened.map_err(|e| ("open directory", e))?,
+        };
+        // By name and not by descriptor: this also asks whether the directory may be searched.
+        let stat = stat_at(fd.as_fd(), c".").map_err(|e| ("search directory", e))?;
+        let meta = meta(&stat);
+        let moved = (meta.dev, meta.ino) != (job.dev, job.ino);
+        if moved && (!is_mount_root(&stat) || self.scan.options.one_file_system) {
+            return Err(("open directory", OsErrno::STALE));
+        }
+        if self.door == XattrDoor::Cwd {
+            rustix::process::fchdir(&fd).map_err(|e| ("search directory", e))?;
+        }
+        Ok(Some(Opened { fd, meta, noatime, moved }))
     }
 
     /// Opens the directory of a job; also says whether reading it leaves its access time alone.
@@ -340,11 +355,7 @@ impl Worker<'_> {
         let mut dir: Option<OwnedFd> = None;
         let mut components = path.split(|&b| b == b'/').peekable();
         while let Some(component) = components.next() {
-            let flags = if components.peek().is_none() {
-                flags
-            } else {
-                DIR_FLAGS.difference(OFlags::RDONLY) | OFlags::PATH
-            };
+            let flags = if components.peek().is_none() { flags } else { DIR_FLAGS | OFlags::PATH };
             dir = Some(rustix::fs::openat(dir.as_ref().unwrap_or(anchor), component, flags, Mode::empty())?);
         }
         dir.ok_or(OsErrno::NOENT)
@@ -444,7 +455,7 @@ impl Worker<'_> {
                 Some(body.map_err(|e| ("read link", if e == OsErrno::INVAL { OsErrno::STALE } else { e }))?);
         }
         let mut file = None;
-        if self.wants_contents(&stat) {
+        if here.contents && self.wants_contents(&stat) {
             match open_file(here, name, &stat) {
                 Ok((fd, now)) => {
                     file = Some(fd);
@@ -484,7 +495,7 @@ impl Worker<'_> {
 
     /// Whether this thread is to read the contents of a regular file.
     fn wants_contents(&self, stat: &Statx) -> bool {
-        self.scan.options.contents && s_isreg(stat.stx_mode.into()) && stat.stx_size > 0 && {
+        s_isreg(stat.stx_mode.into()) && stat.stx_size > 0 && {
             let meta = meta(stat);
             // Of several names, the first to come reads; the inserting thread finds the node in any case.
             stat.stx_nlink < 2
@@ -636,6 +647,12 @@ pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<Statx, OsErrno
     rustix::fs::statx(dir, name, STAT_FLAGS, STAT_MASK)
 }
 
+/// Whether the files of a directory are the kernel's own: such a file may claim 128 TiB, or do something when it is read.
+fn is_pseudo(dir: BorrowedFd<'_>) -> bool {
+    const SYSFS_MAGIC: FsWord = 0x6265_6572;
+    rustix::fs::fstatfs(dir).is_ok_and(|fs| matches!(fs.f_type, PROC_SUPER_MAGIC | SYSFS_MAGIC))
+}
+
 fn is_mount_root(stat: &Statx) -> bool {
     stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
@@ -665,5 +682,85 @@ pub(crate) fn meta(stat: &Statx) -> Meta {
         ctime: time(stat.stx_ctime),
         // Zero where the file system keeps none: the kernel leaves the field so.
         btime: time(stat.stx_btime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+    use std::sync::mpsc::sync_channel;
+
+    /// Mode, link body and names of extended attributes.
+    type Attributes = (u32, Vec<u8>, Vec<Vec<u8>>);
+
+    /// What a single thread finds, by path.
+    fn scan(dir: &Path, door: XattrDoor, has_openat2: bool) -> BTreeMap<Vec<u8>, Attributes> {
+        let root = rustix::fs::open(dir, DIR_FLAGS, Mode::empty()).unwrap();
+        let root_meta = meta(&stat_at(root.as_fd(), c".").unwrap());
+        let (options, progress) = (ImportOptions::default(), Progress::new());
+        let path = dir.as_os_str().as_bytes().to_vec();
+        let mut scan = Scan::new(root, path, &root_meta, 1, &options, &progress);
+        scan.has_openat2 = has_openat2;
+        let (out, batches) = sync_channel(1000);
+        // Standing in a directory is for threads with a working directory of their own.
+        assert!(door != XattrDoor::Cwd);
+        assert!(scan.worker(out, door).work().is_ok());
+        let mut found = BTreeMap::new();
+        for batch in batches {
+            assert_eq!(batch.problems.iter().filter(|p| p.action != "list extended attributes").count(), 0);
+            for entry in &batch.entries {
+                let names =
+                    batch.get_xattrs(entry.xattrs).into_iter().map(|(name, _)| name.to_vec()).collect();
+                let body = batch.get(entry.symlink).to_vec();
+                found.insert(batch.path(entry), (entry.meta.mode, body, names));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn old_kernels_and_sandboxes_see_the_same_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b/c");
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("f"), b"").unwrap();
+        std::os::unix::fs::symlink("/etc", deep.join("l")).unwrap();
+        let settable =
+            rustix::fs::setxattr(deep.join("f"), "user.k", b"v", rustix::fs::XattrFlags::empty()).is_ok();
+        let found = scan(dir.path(), XattrDoor::Proc, true);
+        assert_eq!(found.len(), 5);
+        assert_eq!(found[deep.join("l").as_os_str().as_bytes()].1, b"/etc");
+        if settable {
+            assert_eq!(found[deep.join("f").as_os_str().as_bytes()].2, [b"user.k"]);
+        }
+        assert_eq!(scan(dir.path(), XattrDoor::Proc, false), found);
+        for (path, bare) in scan(dir.path(), XattrDoor::Shut, false) {
+            assert_eq!((bare.0, &bare.1), (found[&path].0, &found[&path].1));
+            assert_eq!(bare.2, Vec::<Vec<u8>>::new());
+        }
+    }
+
+    #[test]
+    fn no_kernel_follows_a_link_on_the_way_to_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("real/sub")).unwrap();
+        std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();
+        let anchor = rustix::fs::open(dir.path(), DIR_FLAGS, Mode::empty()).unwrap();
+        let root_meta = meta(&stat_at(anchor.as_fd(), c".").unwrap());
+        let (options, progress) = (ImportOptions::default(), Progress::new());
+        let mut scan =
+            Scan::new(anchor.try_clone().unwrap(), b"/".to_vec(), &root_meta, 1, &options, &progress);
+        for has_openat2 in [scan.has_openat2, false] {
+            scan.has_openat2 = has_openat2;
+            let worker = scan.worker(sync_channel(1).0, XattrDoor::None);
+            let open = |path: &[u8]| worker.open_below(&anchor, path, DIR_FLAGS).map(drop);
+            assert_eq!(open(b"real/sub"), Ok(()));
+            assert!(is_gone(open(b"link").unwrap_err()));
+            assert!(is_gone(open(b"link/sub").unwrap_err()));
+            assert_eq!(open(b"real/missing").unwrap_err(), OsErrno::NOENT);
+        }
     }
 }
