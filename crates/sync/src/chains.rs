@@ -18,7 +18,7 @@ use crate::{AllocError, Arena, Handle, SeqCount};
 const END: u32 = 1 << 31;
 
 /// The buckets of a new table.
-const INITIAL: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+const INITIAL: u32 = if cfg!(any(loom, shuttle, miri)) { 1 } else { 256 };
 
 /// The word that leads from one node of a chain to the next.
 #[derive(Debug, Default)]
@@ -97,10 +97,13 @@ impl Chains {
         Ok((chains, ChainsWriter { nodes: 0, size: INITIAL, max }))
     }
 
-    /// The readers' view of the table.
+    /// The readers' view of the table as it is now. In a view that has become old a reader may find nothing, or go
+    /// astray; what it finds is found.
     #[inline(always)]
     pub fn view(&self) -> ChainsView<'_> {
-        ChainsView { size: &self.size, buckets: self.buckets.view() }
+        // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
+        // Model: models::growing_table_loses_no_node.
+        ChainsView { size: self.size.load(ordering!("TBL-1", Acquire)), buckets: self.buckets.view() }
     }
 
     /// Walks the chain of `hash` until `is` accepts a node.
@@ -151,7 +154,7 @@ impl Chains {
 /// What a reader of the table needs, by value.
 #[derive(Debug, Clone, Copy)]
 pub struct ChainsView<'a> {
-    size: &'a AtomicU32,
+    size: u32,
     buckets: View<'a, Link>,
 }
 
@@ -159,10 +162,7 @@ impl ChainsView<'_> {
     /// Starts along the chain of `hash`.
     #[inline(always)]
     pub fn walk(&self, hash: u32) -> ChainWalk {
-        // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
-        // Model: models::growing_table_loses_no_node.
-        let size = self.size.load(ordering!("TBL-1", Acquire));
-        let bucket = Chains::bucket(size, hash);
+        let bucket = Chains::bucket(self.size, hash);
         ChainWalk { at: self.buckets.get(bucket).load(), end: END | bucket }
     }
 }
