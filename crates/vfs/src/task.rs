@@ -36,6 +36,8 @@ pub struct Task {
     pub(crate) files: Arc<FilesOwner>,
     /// `RLIMIT_FSIZE`, bytes.
     fsize: u64,
+    /// Nothing this task executes can give it privileges any more.
+    pub(crate) no_new_privs: bool,
 }
 
 /// An [`FsStruct`] with the references it holds.
@@ -84,6 +86,7 @@ impl Task {
             fs: Arc::new(FsOwner::new(kernel, root, root, 0o022)),
             files: Arc::new(FilesOwner { kernel: Arc::clone(kernel), table: Files::new(DEFAULT_NOFILE) }),
             fsize: u64::MAX,
+            no_new_privs: false,
         }
     }
 
@@ -107,6 +110,7 @@ impl Task {
             fs: Arc::new(child),
             files: Arc::new(FilesOwner { kernel: Arc::clone(&self.kernel), table }),
             fsize: self.fsize,
+            no_new_privs: self.no_new_privs,
         }
     }
 
@@ -119,6 +123,7 @@ impl Task {
             fs: Arc::clone(&self.fs),
             files: Arc::clone(&self.files),
             fsize: self.fsize,
+            no_new_privs: self.no_new_privs,
         }
     }
 
