@@ -64,18 +64,41 @@ fn bytes_below(ends: u64) -> u64 {
 /// ```
 #[inline(always)]
 pub fn component(path: &[u8], start: usize, seed: u64) -> Component {
-    let (word, ends) = word_and_ends(path, start);
+    leading(path, path.get(start..).unwrap_or_default(), seed)
+}
+
+/// The component at the beginning of `rest`, which is the end of `path`.
+#[inline(always)]
+pub fn leading(path: &[u8], rest: &[u8], seed: u64) -> Component {
+    let (word, ends) = word_and_ends(path, rest);
     if ends == 0 {
-        return component_rest(path, start, mix(seed, word), word);
+        let packed = leading_long(path, rest, mix(seed, word));
+        return Component { hash: (packed >> 32) as u32, len: packed as u32, first: word };
     }
     let first = word & bytes_below(ends);
     Component { hash: (mix(seed, first) >> 32) as u32, len: ends.trailing_zeros() / 8, first }
 }
 
-/// Eight bytes, and in the lowest set bit of the second word the end of the name, if it lies among them.
+/// The hash, in the high half, and length of a component whose first eight bytes hold no end. Out of line, and its
+/// result in one register: the hot loop needs the others.
+#[inline(never)]
+fn leading_long(path: &[u8], rest: &[u8], hash: u64) -> u64 {
+    let (mut hash, mut at) = (hash, 8);
+    loop {
+        let (word, ends) = word_and_ends(path, rest.get(at..).unwrap_or_default());
+        if ends != 0 {
+            let hash = mix(hash, word & bytes_below(ends));
+            return hash >> 32 << 32 | (at as u64 + u64::from(ends.trailing_zeros() / 8));
+        }
+        hash = mix(hash, word);
+        at += 8;
+    }
+}
+
+/// The eight bytes at the beginning of `rest`, which is the end of `path`, and in the lowest set bit of the second word
+/// the end of the name, if it lies among them.
 #[inline(always)]
-fn word_and_ends(path: &[u8], at: usize) -> (u64, u64) {
-    let rest = path.get(at..).unwrap_or_default();
+fn word_and_ends(path: &[u8], rest: &[u8]) -> (u64, u64) {
     match rest.first_chunk::<8>() {
         Some(bytes) => {
             let word = u64::from_le_bytes(*bytes);
@@ -93,22 +116,6 @@ fn word_and_ends(path: &[u8], at: usize) -> (u64, u64) {
 fn slashes(word: u64) -> u64 {
     let zeroes = word ^ SLASHES;
     zeroes.wrapping_sub(ONES) & !zeroes & HIGHS
-}
-
-/// The rest of a component whose first eight bytes hold no end. Out of line: the hot loop needs its registers.
-#[inline(never)]
-fn component_rest(path: &[u8], start: usize, hash: u64, first: u64) -> Component {
-    let (mut hash, mut at) = (hash, start + 8);
-    loop {
-        let (word, ends) = word_and_ends(path, at);
-        if ends != 0 {
-            let hash = mix(hash, word & bytes_below(ends));
-            let len = (at - start) as u32 + ends.trailing_zeros() / 8;
-            return Component { hash: (hash >> 32) as u32, len, first };
-        }
-        hash = mix(hash, word);
-        at += 8;
-    }
 }
 
 /// `word` without the bytes from `len` on.

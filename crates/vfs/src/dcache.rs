@@ -182,7 +182,6 @@ impl Tree<'_> {
             let seq = d.seq.begin();
             let meta = Meta(d.meta.get());
             if d.parent.get() == parent
-                && d.hash.get() == c.hash
                 && meta.is_hashed_with_len(c.len)
                 && d.name[0].get() == c.first
                 && (c.len <= 8 || self.store.rest_eq(at, name.path, name.start, c.len))

@@ -820,41 +820,43 @@ impl<'a> Walker<'a> {
     fn walk_names<const LAST: bool>(&self, from: Seen, path: &[u8], start: usize) -> Stretch {
         let (tree, seed) = (self.kernel.store.tree(), self.kernel.store.seed());
         let Seen { mut dentry, mut seq, meta: Meta(mut meta) } = from;
-        let mut start = start;
+        let mut rest = path.get(start..).unwrap_or_default();
+        if rest.is_empty() {
+            return Stretch { at: from, start, halt: Halt::Undecided };
+        }
         let halt = loop {
-            if start >= path.len() || !self.may_search(Seen { dentry, seq, meta: Meta(meta) }) {
+            if !self.may_search(Seen { dentry, seq, meta: Meta(meta) }) {
                 break Halt::Undecided;
             }
-            let component = name::component(path, start, seed);
-            let end = start + component.len as usize;
-            let last = end == path.len();
+            let component = name::leading(path, rest, seed);
+            let behind = rest.get(component.len as usize + 1..);
             let dots = component.first as u8 == b'.' && component.len <= 2;
-            if dots || last && !LAST {
+            if dots || behind.is_none() && !LAST {
                 break Halt::Undecided;
             }
-            let child = match tree.d_lookup_rcu(dentry, Name { path, start, component }) {
+            let child = match tree.d_lookup_rcu(dentry, Name { path: rest, start: 0, component }) {
                 Look::Hit(child) => child,
-                Look::Miss if last => break Halt::Missing,
+                Look::Miss if behind.is_none() => break Halt::Missing,
                 _ => break Halt::Undecided,
             };
             if tree.retry(Seen { dentry, seq, meta: Meta(meta) }) {
                 break Halt::Undecided;
             }
-            if last {
-                if child.meta.file_type() == S_IFLNK {
-                    break Halt::Undecided;
+            match behind {
+                None if child.meta.file_type() == S_IFLNK => break Halt::Undecided,
+                None => {
+                    Seen { dentry, seq, meta: Meta(meta) } = child;
+                    break Halt::Found;
                 }
-                Seen { dentry, seq, meta: Meta(meta) } = child;
-                break Halt::Found;
+                // One slash and more path is the rule; anything else is left to the general walk.
+                Some(behind) if child.meta.is_dir() && behind.first().is_some_and(|&byte| byte != b'/') => {
+                    Seen { dentry, seq, meta: Meta(meta) } = child;
+                    rest = behind;
+                }
+                Some(_) => break Halt::Undecided,
             }
-            let next = end + 1;
-            // One slash and more path is the rule; anything else is left to the general walk.
-            if !child.meta.is_dir() || path.get(next).is_none_or(|&byte| byte == b'/') {
-                break Halt::Undecided;
-            }
-            Seen { dentry, seq, meta: Meta(meta) } = child;
-            start = next;
         };
+        let start = path.len() - rest.len();
         Stretch { at: Seen { dentry, seq, meta: Meta(meta) }, start, halt }
     }
 
