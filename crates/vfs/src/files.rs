@@ -52,6 +52,8 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Files {
     table: Mutex<Table>,
+    /// Not zero while the table is shorter than its limit, and so has room for certain.
+    room: Racy32,
 }
 
 #[derive(Debug, Default)]
@@ -73,16 +75,26 @@ impl Table {
             .map_or(self.slots.len().max(from), |at| from + at)
     }
 
-    /// Puts a file at number `fd`; what was there comes back.
-    fn put(&mut self, fd: usize, slot: Slot) -> Result<Option<Slot>> {
+    /// Makes sure that there is a number `fd`.
+    fn grow_to(&mut self, fd: usize) -> Result<()> {
         if fd >= self.slots.len() {
             self.slots.try_reserve(fd + 1 - self.slots.len()).map_err(|_| Errno::ENOMEM)?;
             self.slots.resize(fd + 1, None);
         }
+        Ok(())
+    }
+
+    /// Puts a file at number `fd`, which there is; what was there comes back.
+    fn put(&mut self, fd: usize, slot: Slot) -> Option<Slot> {
         if fd == self.next {
             self.next += 1;
         }
-        Ok(self.slots[fd].replace(slot))
+        self.slots[fd].replace(slot)
+    }
+
+    /// Not zero if the table is shorter than its limit.
+    fn has_room(&self) -> u32 {
+        u32::from(self.slots.len() < self.limit)
     }
 
     fn take(&mut self, fd: usize) -> Option<Slot> {
@@ -99,7 +111,11 @@ fn number(fd: i32) -> Result<usize> {
 impl Files {
     /// An empty table for `limit` descriptors.
     pub(crate) fn new(limit: usize) -> Files {
-        Files { table: Mutex::new(Table { limit, ..Table::default() }) }
+        Files::with(Table { limit, ..Table::default() })
+    }
+
+    fn with(table: Table) -> Files {
+        Files { room: Racy32::new(table.has_room()), table: Mutex::new(table) }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -113,13 +129,11 @@ impl Files {
     /// `EMFILE`.
     #[inline]
     pub(crate) fn check_room(&self) -> Result<()> {
+        if self.room.get() != 0 {
+            return Ok(());
+        }
         let table = self.table();
-        // The usual table has its first free number at hand.
-        let free = match table.slots.get(table.next) {
-            Some(Some(_)) => table.lowest_free(0),
-            _ => table.next,
-        };
-        if free >= table.limit { Err(Errno::EMFILE) } else { Ok(()) }
+        if table.lowest_free(0) >= table.limit { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
     /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
@@ -143,10 +157,12 @@ impl Files {
         if from == 0 {
             table.next = fd;
         }
-        match table.put(fd, Slot { file: Arc::clone(&file), cloexec }) {
-            Ok(_) => Ok(fd as i32),
-            Err(errno) => Err((errno, file)),
+        if let Err(errno) = table.grow_to(fd) {
+            return Err((errno, file));
         }
+        table.put(fd, Slot { file, cloexec });
+        self.room.set(table.has_room());
+        Ok(fd as i32)
     }
 
     /// The file behind `fd`. The caller gives it back through [`Kernel::fput`].
@@ -180,7 +196,10 @@ impl Files {
             return Err(Errno::EBADF);
         }
         let file = table.slots.get(number(old)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?.file.clone();
-        Ok(table.put(to, Slot { file, cloexec })?.map(|slot| slot.file))
+        table.grow_to(to)?;
+        let old = table.put(to, Slot { file, cloexec });
+        self.room.set(table.has_room());
+        Ok(old.map(|slot| slot.file))
     }
 
     /// The descriptor flags of `fd`: `FD_CLOEXEC` or 0.
@@ -200,7 +219,9 @@ impl Files {
 
     /// The soft limit on descriptors, `RLIMIT_NOFILE`.
     pub(crate) fn set_limit(&self, limit: usize) {
-        self.table().limit = limit;
+        let mut table = self.table();
+        table.limit = limit;
+        self.room.set(table.has_room());
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -210,8 +231,7 @@ impl Files {
     /// A copy of the table, as fork makes one.
     pub(crate) fn duplicate(&self) -> Files {
         let table = self.table();
-        let copy = Table { slots: table.slots.clone(), next: table.next, limit: table.limit };
-        Files { table: Mutex::new(copy) }
+        Files::with(Table { slots: table.slots.clone(), next: table.next, limit: table.limit })
     }
 
     /// Takes every file out, for `fput`.
