@@ -177,6 +177,9 @@ impl Tree<'_> {
         let c = name.component;
         let mut walk = self.chains.walk(bucket_hash(parent, c.hash));
         while let Some(at) = walk.node() {
+            // The inode is mostly asked next, and lies in the same slot unless this is a further link: the two cache misses
+            // of a cold file overlap.
+            self.slots.prefetch(at, std::mem::offset_of!(Slot, inode));
             let d = &self.slots.get(at).dentry;
             // First the count, then what it covers: a dentry that changes under our eyes fails its validation later.
             let seq = d.seq.begin();
