@@ -234,6 +234,14 @@ impl Files {
         Files::with(Table { slots: table.slots.clone(), next: table.next, limit: table.limit })
     }
 
+    /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
+    pub(crate) fn close_on_exec(&self) -> Vec<Arc<File>> {
+        let mut table = self.table();
+        let closing = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.cloexec);
+        let fds: Vec<usize> = (0..table.slots.len()).filter(|&fd| closing(&table.slots[fd])).collect();
+        fds.into_iter().filter_map(|fd| table.take(fd)).map(|slot| slot.file).collect()
+    }
+
     /// Takes every file out, for `fput`.
     pub(crate) fn drain(&self) -> Vec<Arc<File>> {
         let mut table = self.table();

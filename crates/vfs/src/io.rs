@@ -43,6 +43,30 @@ impl Kernel {
         Ok(Some(file.contents.get_or_init(|| contents)))
     }
 
+    /// Reads from a regular file, which stamps its access time.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file was imported without its contents.
+    pub(crate) fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let n = match self.contents_of(file, false)? {
+            Some(contents) => {
+                contents.data.read().unwrap_or_else(PoisonError::into_inner).read_at(offset, buf)
+            }
+            None => {
+                let size = self.store.inode(file.inode).size.get();
+                let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+                buf[..n].fill(0);
+                n
+            }
+        };
+        // As on tmpfs, where also a read of nothing counts as one.
+        if file.flags.get() as i32 & O_NOATIME == 0 {
+            self.touch_atime(file.path.mnt, file.inode);
+        }
+        Ok(n)
+    }
+
     /// Changes the contents of a regular file by `edit`, then its size, blocks, times and set-id bits to match.
     fn edit_contents<R>(
         &self,
@@ -109,7 +133,7 @@ impl Task {
         let file = self.file(fd)?;
         self.regular(&file, file.mode.read)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = self.read_at(&file, buf, file.pos.get())?;
+        let n = self.kernel.read_at(&file, buf, file.pos.get())?;
         file.pos.set(file.pos.get() + n as u64);
         Ok(n)
     }
@@ -123,25 +147,7 @@ impl Task {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let file = self.file(fd)?;
         self.regular(&file, file.mode.read)?;
-        self.read_at(&file, buf, offset)
-    }
-
-    fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let n = match self.kernel.contents_of(file, false)? {
-            Some(contents) => {
-                contents.data.read().unwrap_or_else(PoisonError::into_inner).read_at(offset, buf)
-            }
-            None => {
-                let size = self.kernel.store.inode(file.inode).size.get();
-                let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
-                buf[..n].fill(0);
-                n
-            }
-        };
-        if !buf.is_empty() && file.flags.get() as i32 & O_NOATIME == 0 {
-            self.kernel.touch_atime(file.path.mnt, file.inode);
-        }
-        Ok(n)
+        self.kernel.read_at(&file, buf, offset)
     }
 
     /// Writes at the position of `fd`, or at the end with `O_APPEND`, and advances it; gives the number of bytes.

@@ -30,10 +30,14 @@
 
 pub mod acl;
 mod attr;
+mod binfmt;
+mod commoncap;
 pub mod cred;
 mod dcache;
 mod dirops;
 pub mod errno;
+mod exec;
+mod execvp;
 mod files;
 mod fs_struct;
 mod inode;
@@ -56,6 +60,8 @@ mod xattr;
 
 pub use cred::Cred;
 pub use errno::{Errno, Result};
+pub use exec::{Exec, ExecFile, Interpreter};
+pub use execvp::Libc;
 pub use kernel::{Clock, MountOptions, Stats, Vfs, VfsBuilder, WalkMode};
 pub use loader::{Loader, NewInode, NodeId};
 pub use process::CapData;

@@ -52,6 +52,8 @@ struct OpenFlags {
     mode: u32,
     read: bool,
     write: bool,
+    /// To be executed, which takes permission to do that and no other.
+    exec: bool,
     lookup: Lookup,
 }
 
@@ -87,6 +89,7 @@ impl OpenFlags {
             mode: how.mode as u32,
             read: access != O_WRONLY,
             write: access != O_RDONLY,
+            exec: false,
             lookup,
         })
     }
@@ -97,6 +100,9 @@ impl OpenFlags {
 
     /// What the file has to permit.
     fn may(&self) -> u32 {
+        if self.exec {
+            return MAY_OPEN | MAY_EXEC;
+        }
         let read = if self.read { MAY_READ } else { 0 };
         let write = if self.write || self.has(O_TRUNC) { MAY_WRITE } else { 0 };
         MAY_OPEN | read | write
@@ -167,14 +173,28 @@ impl Task {
         let op = OpenFlags::new(how)?;
         check_name(path, false)?;
         self.files.table.check_room()?;
-        let opened = self.with_at(dirfd, |at| self.do_filp_open(at, path, &op))?;
-        match self.finish_open(opened, &op) {
-            Ok(file) => self.install(file, op.flags),
-            Err(errno) => {
-                self.kernel.store.dput(opened.path.dentry);
-                Err(errno)
-            }
-        }
+        let file = self.with_at(dirfd, |at| self.path_openat(at, path, &op))?;
+        self.install(file, op.flags)
+    }
+
+    /// Opens a program, a script or an interpreter, for reading; the one lookup that executing it takes (S5). Nothing is
+    /// allocated before the file is found.
+    ///
+    /// # Errors
+    ///
+    /// Those of the walk, `EACCES` (not a regular file, `noexec`, no permission to execute), `ELOOP` (a link).
+    ///
+    /// Kernel: fs/exec.c `do_open_execat()`.
+    pub(crate) fn open_exec(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<File> {
+        let op = OpenFlags { flags: O_RDONLY, mode: 0, read: true, write: false, exec: true, lookup };
+        self.path_openat(at, path, &op)
+    }
+
+    /// Looks up and opens. Kernel: fs/namei.c `path_openat()`.
+    #[inline]
+    fn path_openat(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<File> {
+        let opened = self.do_filp_open(at, path, op)?;
+        self.finish_open(opened, op).inspect_err(|_| self.kernel.store.dput(opened.path.dentry))
     }
 
     /// Kernel: fs/namei.c `do_filp_open()`.
@@ -361,6 +381,11 @@ impl Task {
         match meta.file_type() {
             S_IFLNK => return Err(Errno::ELOOP),
             S_IFDIR if op.may() & MAY_WRITE != 0 => return Err(Errno::EISDIR),
+            S_IFREG if op.exec && kernel.mount_has(position.mnt, mount::flags::NOEXEC) => {
+                return Err(Errno::EACCES);
+            }
+            S_IFREG => {}
+            _ if op.exec => return Err(Errno::EACCES),
             S_IFCHR | S_IFBLK if kernel.mount_has(position.mnt, mount::flags::NODEV) => {
                 return Err(Errno::EACCES);
             }

@@ -654,6 +654,24 @@ impl Store {
         count.set(count.get().wrapping_sub(1));
     }
 
+    /// Counts an execution of a regular file, unless somebody writes to it. Kernel: `exe_file_deny_write_access()`.
+    pub(crate) fn deny_write_access(&self, _: &Namespace, inode: Handle) -> Result<()> {
+        let count = self.write_count(inode);
+        match count.get() as i32 {
+            n if n > 0 => Err(Errno::ETXTBSY),
+            n => {
+                count.set((n - 1) as u32);
+                Ok(())
+            }
+        }
+    }
+
+    /// Kernel: `exe_file_allow_write_access()`.
+    pub(crate) fn allow_write_access(&self, _: &Namespace, inode: Handle) {
+        let count = self.write_count(inode);
+        count.set(count.get().wrapping_add(1));
+    }
+
     /// Writers of a regular file, or, negative, those who deny writing. Lies where directories have their children.
     fn write_count(&self, inode: Handle) -> &Racy32 {
         debug_assert_eq!(self.inode(inode).mode.get() & S_IFMT, S_IFREG);

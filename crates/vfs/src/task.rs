@@ -2,6 +2,7 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
+use crate::exec::{ExecFile, STACK_DEFAULT};
 use crate::files::{File, FileRef, Files};
 use crate::fs_struct::{FsStruct, Place};
 use crate::inode::Inode;
@@ -38,6 +39,10 @@ pub struct Task {
     fsize: u64,
     /// Nothing this task executes can give it privileges any more.
     pub(crate) no_new_privs: bool,
+    /// `RLIMIT_STACK`, bytes.
+    pub(crate) stack: u64,
+    /// The program that runs; its file cannot be written meanwhile. Kernel: `mm->exe_file`.
+    pub(crate) exe: Option<Arc<ExecFile>>,
 }
 
 /// An [`FsStruct`] with the references it holds.
@@ -68,6 +73,13 @@ impl Drop for FilesOwner {
     }
 }
 
+impl FilesOwner {
+    /// A table of the same open files.
+    pub(crate) fn duplicate(&self) -> FilesOwner {
+        FilesOwner { kernel: Arc::clone(&self.kernel), table: self.table.duplicate() }
+    }
+}
+
 impl FsOwner {
     /// Takes a reference to both places for the new owner.
     fn new(kernel: &Arc<Kernel>, root: Path, pwd: Path, umask: u32) -> FsOwner {
@@ -87,6 +99,8 @@ impl Task {
             files: Arc::new(FilesOwner { kernel: Arc::clone(kernel), table: Files::new(DEFAULT_NOFILE) }),
             fsize: u64::MAX,
             no_new_privs: false,
+            stack: STACK_DEFAULT,
+            exe: None,
         }
     }
 
@@ -103,14 +117,15 @@ impl Task {
         // thread of the same process changes them, which `hold` notices.
         let [root, pwd] = [Place::Root, Place::Pwd].map(|place| self.hold(place));
         let child = FsOwner { kernel: Arc::clone(&self.kernel), fs: FsStruct::new(root, pwd, fs.umask()) };
-        let table = self.files.table.duplicate();
         Task {
             kernel: Arc::clone(&self.kernel),
             cred: Arc::new(Cred::clone(&self.cred)),
             fs: Arc::new(child),
-            files: Arc::new(FilesOwner { kernel: Arc::clone(&self.kernel), table }),
+            files: Arc::new(self.files.duplicate()),
             fsize: self.fsize,
             no_new_privs: self.no_new_privs,
+            stack: self.stack,
+            exe: self.exe.clone(),
         }
     }
 
@@ -124,6 +139,8 @@ impl Task {
             files: Arc::clone(&self.files),
             fsize: self.fsize,
             no_new_privs: self.no_new_privs,
+            stack: self.stack,
+            exe: self.exe.clone(),
         }
     }
 

@@ -106,6 +106,11 @@ impl Kernel {
         }
     }
 
+    /// The file capabilities of an inode, as they are stored.
+    pub(crate) fn file_caps(&self, ns: &Namespace, inode: Handle) -> Option<Vec<u8>> {
+        ns.xattrs.get(self.store.inode_rest(inode).xattrs.get())?.get(XATTR_NAME_CAPS).cloned()
+    }
+
     /// Stores an attribute that was checked before.
     pub(crate) fn store_xattr(
         &self,
@@ -141,6 +146,9 @@ fn may_write_xattr(attr: &InodeAttr) -> Result<()> {
 enum Target<'a> {
     Path(&'a [u8], Lookup),
     Fd(i32),
+    /// A descriptor, or `AT_FDCWD` for the current directory: what the kernel makes of `fsetxattr` and `fgetxattr`, whose
+    /// descriptor goes through the code of the `*at` calls.
+    FdOrCwd(i32),
 }
 
 impl Task {
@@ -148,7 +156,10 @@ impl Task {
     fn xattr_at<R>(&self, target: Target<'_>, call: impl FnOnce(Path, Handle) -> Result<R>) -> Result<R> {
         match target {
             Target::Path(path, lookup) => self.setattr_at(AT_FDCWD, path, lookup, call),
-            Target::Fd(fd) => {
+            Target::FdOrCwd(AT_FDCWD) => {
+                self.setattr_at(AT_FDCWD, b"", Lookup { empty: true, ..Lookup::FOLLOW }, call)
+            }
+            Target::Fd(fd) | Target::FdOrCwd(fd) => {
                 let file = self.file(fd)?;
                 call(file.path, file.inode)
             }
@@ -333,7 +344,7 @@ fn check_caps_value(value: &[u8]) -> Result<()> {
 
 /// Declares the three forms of an attribute call: following links, not following, on a descriptor.
 macro_rules! xattr_calls {
-    ($(#[$doc:meta])* $call:ident, $lcall:ident, $fcall:ident = $do:ident($($arg:ident: $ty:ty),*) -> $ret:ty) => {
+    ($(#[$doc:meta])* $call:ident, $lcall:ident, $fcall:ident($fd:ident) = $do:ident($($arg:ident: $ty:ty),*) -> $ret:ty) => {
         impl Task {
             $(#[$doc])*
             pub fn $call(&self, path: &[u8], $($arg: $ty),*) -> Result<$ret> {
@@ -355,7 +366,7 @@ macro_rules! xattr_calls {
             ///
             #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), "), and `EBADF`, also for `O_PATH`.")]
             pub fn $fcall(&self, fd: i32, $($arg: $ty),*) -> Result<$ret> {
-                self.$do(Target::Fd(fd), $($arg),*)
+                self.$do(Target::$fd(fd), $($arg),*)
             }
         }
     };
@@ -369,7 +380,7 @@ xattr_calls! {
     ///
     /// `EINVAL`, `ERANGE` (name), `E2BIG` (over 65,536 bytes), those of the walk, `EROFS`, `EPERM`, `EACCES`, `EOPNOTSUPP`,
     /// `EEXIST`, `ENODATA`, `ENOSPC`.
-    setxattr, lsetxattr, fsetxattr = do_setxattr(name: &[u8], value: &[u8], flags: i32) -> ()
+    setxattr, lsetxattr, fsetxattr(FdOrCwd) = do_setxattr(name: &[u8], value: &[u8], flags: i32) -> ()
 }
 
 xattr_calls! {
@@ -378,7 +389,7 @@ xattr_calls! {
     /// # Errors
     ///
     /// `ERANGE` (name), those of the walk, `ENODATA`, `EACCES`, `EOPNOTSUPP`.
-    getxattr, lgetxattr, fgetxattr = do_getxattr(name: &[u8]) -> Vec<u8>
+    getxattr, lgetxattr, fgetxattr(FdOrCwd) = do_getxattr(name: &[u8]) -> Vec<u8>
 }
 
 xattr_calls! {
@@ -387,7 +398,7 @@ xattr_calls! {
     /// # Errors
     ///
     /// Those of the walk, `E2BIG` (over 65,536 bytes).
-    listxattr, llistxattr, flistxattr = do_listxattr() -> Vec<u8>
+    listxattr, llistxattr, flistxattr(Fd) = do_listxattr() -> Vec<u8>
 }
 
 xattr_calls! {
@@ -396,5 +407,5 @@ xattr_calls! {
     /// # Errors
     ///
     /// `ERANGE` (name), those of the walk, `EROFS`, `EPERM`, `EACCES`, `EOPNOTSUPP`, `ENODATA`.
-    removexattr, lremovexattr, fremovexattr = do_removexattr(name: &[u8]) -> ()
+    removexattr, lremovexattr, fremovexattr(Fd) = do_removexattr(name: &[u8]) -> ()
 }
