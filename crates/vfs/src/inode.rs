@@ -76,6 +76,8 @@ pub(crate) mod flags {
     pub(crate) const BLOCKS_STORED: u32 = 1 << 22;
     /// The times do not fit a word each: they are in [`super::Namespace::wide_times`].
     pub(crate) const WIDE_TIMES: u32 = 1 << 23;
+    /// chattr +d. Means nothing here, and is kept.
+    pub(crate) const NODUMP: u32 = 1 << 24;
 }
 
 /// The four times of an inode.

@@ -38,6 +38,7 @@ mod dirops;
 pub mod errno;
 mod exec;
 mod execvp;
+mod fileattr;
 mod files;
 mod fs_struct;
 mod inode;

@@ -101,6 +101,7 @@ impl Kernel {
         [
             (k.iflags & flags::IMMUTABLE != 0, STATX_ATTR_IMMUTABLE),
             (k.iflags & flags::APPEND != 0, STATX_ATTR_APPEND),
+            (k.iflags & flags::NODUMP != 0, STATX_ATTR_NODUMP),
             (root, STATX_ATTR_MOUNT_ROOT),
         ]
         .into_iter()

@@ -208,6 +208,15 @@ constants! { u64:
     STATX_ATTR_DAX = 0x20_0000, "In direct-access state.";
 }
 
+// ioctl(2)
+
+constants! { u32:
+    FS_IMMUTABLE_FL = 0x10, "FS_IOC_SETFLAGS: nothing about the inode may change (chattr +i).";
+    FS_APPEND_FL = 0x20, "FS_IOC_SETFLAGS: contents may only be appended to, names only be added (chattr +a).";
+    FS_NODUMP_FL = 0x40, "FS_IOC_SETFLAGS: not to be dumped (chattr +d).";
+    FS_NOATIME_FL = 0x80, "FS_IOC_SETFLAGS: the access time does not change (chattr +A).";
+}
+
 // mount(2), umount2(2), mount_setattr(2)
 
 constants! { u64:

@@ -3,7 +3,7 @@
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::*;
 use rcuwalk::userns::IdExtent;
-use rcuwalk::{CapData, Cred, Errno, Task, Vfs, WalkMode};
+use rcuwalk::{CapData, Cred, Errno, Task, Timespec, Vfs, WalkMode};
 
 const KEEP: u32 = u32::MAX;
 
@@ -241,5 +241,54 @@ fn a_new_user_namespace_numbers_nobody() {
         let mut chrooted = vfs.task(Cred::root());
         chrooted.chroot(b"/t").unwrap();
         assert_eq!(chrooted.unshare_user_ns(), Err(Errno::EPERM));
+    });
+}
+
+#[test]
+fn inode_flags_are_for_the_owner_and_the_privileged() {
+    both(|vfs, root| {
+        let fd = root.creat(b"/f", 0o666).unwrap();
+        root.chown(b"/f", 1000, 1000).unwrap();
+        let user = vfs.task(Cred::user(1000, 1000, &[]));
+        let own = user.open(b"/f", O_RDONLY, 0).unwrap();
+        let before = root.fstat(fd).unwrap();
+        user.setflags(own, FS_NODUMP_FL | FS_NOATIME_FL).unwrap();
+        assert_eq!(root.getflags(fd), Ok(FS_NODUMP_FL | FS_NOATIME_FL));
+        let after = root.statx(fd, b"", AT_EMPTY_PATH, STATX_BASIC_STATS).unwrap();
+        assert_eq!(after.attributes, STATX_ATTR_NODUMP);
+        assert!(Timespec::from(after.ctime) > before.ctime && u32::from(after.mode) == before.mode);
+        assert_eq!(user.setflags(own, FS_NODUMP_FL | FS_APPEND_FL), Err(Errno::EPERM));
+        assert_eq!(user.setflags(own, 8 | FS_APPEND_FL), Err(Errno::EPERM), "before the flags are looked at");
+        assert_eq!(user.setflags(own, 8), Err(Errno::EOPNOTSUPP));
+        let stranger = vfs.task(Cred::user(1001, 1001, &[]));
+        let other = stranger.open(b"/f", O_RDONLY, 0).unwrap();
+        assert_eq!(stranger.setflags(other, 0), Err(Errno::EPERM));
+
+        root.setflags(fd, FS_APPEND_FL).unwrap();
+        assert_eq!(
+            user.setflags(own, FS_APPEND_FL | FS_NODUMP_FL),
+            Ok(()),
+            "no change of the privileged ones"
+        );
+        assert_eq!(root.open(b"/f", O_WRONLY, 0), Err(Errno::EPERM));
+        assert!(root.open(b"/f", O_WRONLY | O_APPEND, 0).is_ok());
+        root.setflags(fd, FS_IMMUTABLE_FL).unwrap();
+        assert_eq!(root.chmod(b"/f", 0o600), Err(Errno::EPERM));
+        assert_eq!(root.access(b"/f", W_OK), Err(Errno::EPERM));
+        assert_eq!(root.write(fd, b"x"), Ok(1), "opened before");
+
+        root.mkdir(b"/d", 0o755).unwrap();
+        let dir = root.open(b"/d", O_RDONLY, 0).unwrap();
+        root.setflags(dir, FS_IMMUTABLE_FL).unwrap();
+        assert_eq!(root.mkdir(b"/d/x", 0o755), Err(Errno::EPERM));
+        root.setflags(dir, 0).unwrap();
+        assert_eq!(root.mkdir(b"/d/x", 0o755), Ok(()));
+        root.mknod(b"/fifo", S_IFIFO | 0o666, 0).unwrap();
+        let fifo = root.open(b"/fifo", O_RDWR, 0).unwrap();
+        assert_eq!((root.setflags(fifo, 8), root.getflags(fifo)), (Err(Errno::ENOTTY), Err(Errno::ENOTTY)));
+        let path = root.open(b"/f", O_PATH, 0).unwrap();
+        assert_eq!((root.setflags(path, 0), root.getflags(-1)), (Err(Errno::EBADF), Err(Errno::EBADF)));
+        vfs.set_read_only(true);
+        assert_eq!([root.setflags(fifo, 0), stranger.setflags(other, 0)], [Err(Errno::EROFS); 2]);
     });
 }
