@@ -1,0 +1,363 @@
+//! The main job: import, check, time.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rcuwalk::Vfs;
+
+use crate::check::{Checked, Subject, check_access, check_stat, identities};
+use crate::engines::Contender;
+use crate::engines::host::{Getppid, Host};
+use crate::engines::naive::Naive;
+use crate::engines::rcuwalk::Rcuwalk;
+use crate::error::Error;
+use crate::identity::{Caps, Identity};
+use crate::load;
+use crate::machine::{Machine, allowed_cpus};
+use crate::measure::{self, PathSet, Plan, Series};
+use crate::memory::resident_bytes;
+use crate::report::{About, DIFFERS, Import, Memory, Ratio, Report, Row, Scaling, Settings, rounded};
+use crate::scratch::Chain;
+use crate::targets;
+use crate::tree::{Mount, Tree};
+use crate::workloads::{Case, cases};
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Fewer and shorter rounds: a smoke run of seconds.
+    pub quick: bool,
+    /// Seed of the shuffle.
+    pub seed: u64,
+    /// Most threads at once; 0 is one for each processor.
+    pub threads: usize,
+    /// Check the answers, time nothing.
+    pub check_only: bool,
+}
+
+impl Options {
+    /// The full run over `dir`: seed 1, one thread and all processors.
+    pub fn new(dir: impl Into<PathBuf>) -> Options {
+        Options { dir: dir.into(), quick: false, seed: 1, threads: 0, check_only: false }
+    }
+}
+
+/// Where a run tells what it is doing. All methods have an empty default.
+pub trait Observer: Sync {
+    /// A stage begins; it has `total` steps, if that is known.
+    fn stage(&self, name: &str, total: Option<u64>) {
+        let _ = (name, total);
+    }
+    /// Steps that were done in the meantime.
+    fn advance(&self, steps: u64) {
+        let _ = steps;
+    }
+    /// The number of steps done in this stage.
+    fn reached(&self, steps: u64) {
+        let _ = steps;
+    }
+}
+
+/// Nobody looks.
+impl Observer for () {}
+
+/// Imports `options.dir`, checks every answer beside the kernel's, and times the engines.
+///
+/// ```
+/// use rcuwalk_bench::{Options, run};
+///
+/// let dir = tempfile::tempdir().unwrap();
+/// std::fs::write(dir.path().join("file"), "contents").unwrap();
+/// let report = run(&Options { check_only: true, ..Options::new(dir.path()) }, &())?;
+/// assert_eq!((report.entries, report.checked.stat_mismatch), (2, 0));
+/// assert!(report.faults().is_empty());
+/// # Ok::<(), rcuwalk_bench::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// When the directory cannot be read, a tree does not fit into memory, or threads cannot be started. Wrong answers
+/// are no error: they stand in the report, see [`Report::faults`].
+pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> {
+    let machine = Machine::read();
+    observer.stage("listing the tree", None);
+    let tree = Tree::read(&options.dir)?;
+    let who = timed_identity()?;
+
+    observer.stage("importing", Some(tree.entries.len() as u64));
+    let before = resident_bytes();
+    let loaded = load::with_ancestors(&tree, observer)?;
+    let resident = resident_bytes().saturating_sub(before);
+    let checked = check(&tree, &loaded.vfs, observer)?;
+
+    let entries = tree.entries.len() as u64;
+    let mut report = Report {
+        machine,
+        dir: tree.dir.to_string_lossy().into_owned(),
+        entries,
+        checked,
+        rows: Vec::new(),
+        ratios: Vec::new(),
+        scaling: Vec::new(),
+        memory: Memory {
+            bytes_per_entry: rounded(resident as f64 / entries as f64),
+            resident_bytes: resident,
+            naive_bytes_per_entry: 0.0,
+        },
+        import: Import {
+            seconds: loaded.seconds,
+            entries_per_second: (loaded.entries as f64 / loaded.seconds.max(1e-9)).round(),
+        },
+        workloads: Vec::new(),
+        settings: settings(options, &who)?,
+        targets: Vec::new(),
+    };
+    if !options.check_only {
+        time(&tree, &loaded.vfs, &mut report, observer)?;
+        report.targets = targets::judge(&report);
+    }
+    Ok(report)
+}
+
+/// An ordinary user where the caller may become one, else the caller.
+fn timed_identity() -> Result<Identity, Error> {
+    if Identity::can_switch() { Ok(Identity::user(1000, 1000, &[])) } else { Identity::caller() }
+}
+
+fn settings(options: &Options, who: &Identity) -> Result<Settings, Error> {
+    let mut cpus = allowed_cpus()?;
+    // The first processor takes most interrupts: it comes last.
+    cpus.reverse();
+    if options.threads > 0 {
+        cpus.truncate(options.threads);
+    }
+    let (rounds, batch_us) = if options.quick { (41, 200) } else { (301, 400) };
+    Ok(Settings { seed: options.seed, rounds, batch_us, cpus, identity: who.clone(), quick: options.quick })
+}
+
+fn check(tree: &Tree, vfs: &Vfs, observer: &dyn Observer) -> Result<Checked, Error> {
+    let subject_for = |who: &Identity, caps: Caps| -> Result<Box<dyn Subject>, Error> {
+        let subject = Rcuwalk::new(vfs, who, caps)
+            .map_err(|e| Error::engine("taking on the identity", who.to_string().as_bytes(), e, ""))?;
+        Ok(Box::new(subject))
+    };
+    let advance = |steps| observer.advance(steps);
+    let caller = Identity::caller()?;
+    let entries = tree.entries.len() as u64;
+    observer.stage("checking stat", Some(2 * entries));
+    let mut checked = check_stat(tree, &*subject_for(&caller, caller.assume()?)?, &advance)?;
+    let identities = identities(tree)?;
+    if !Identity::can_switch() {
+        checked
+            .notes
+            .push("access is compared for the caller only: becoming somebody else takes root".into());
+    }
+    observer.stage("checking access", Some(entries * identities.len() as u64));
+    let access = check_access(tree, &identities, &subject_for, &advance)?;
+    checked.merge(access);
+    Ok(checked)
+}
+
+/// A place with engines in it: the tree, or the chain.
+struct Place<'a> {
+    contenders: [&'a dyn Contender; 4],
+    directory: Option<&'a Path>,
+    fstype: String,
+}
+
+/// A list longer than this is more than the innermost cache holds.
+const MANY_PATHS: usize = 256;
+
+/// Positions in [`Place::contenders`].
+const HOST: usize = 0;
+const GETPPID: usize = 1;
+const NAIVE: usize = 2;
+const OURS: usize = 3;
+
+fn time(tree: &Tree, vfs: &Vfs, report: &mut Report, observer: &dyn Observer) -> Result<(), Error> {
+    observer.stage("preparing", None);
+    let who = report.settings.identity.clone();
+    let engine = |vfs| {
+        Rcuwalk::new(vfs, &who, caps_of(&who)?)
+            .map_err(|e| Error::engine("taking on the identity", who.to_string().as_bytes(), e, ""))
+    };
+    let before = resident_bytes();
+    let naive = Naive::of(tree, &who);
+    let growth = resident_bytes().saturating_sub(before);
+    report.memory.naive_bytes_per_entry = rounded(growth as f64 / report.entries as f64);
+    let ours = engine(vfs)?;
+
+    let chain = Chain::new()?;
+    let chain_tree = Tree::read(chain.path())?;
+    let chain_vfs = load::alone(&chain_tree)?;
+    let chain_naive = Naive::below(&chain_tree, &who);
+    let chain_ours = engine(&chain_vfs)?;
+
+    let in_tree = Place {
+        contenders: [&Host, &Getppid, &naive, &ours],
+        directory: None,
+        fstype: tree.mount.fstype.clone(),
+    };
+    let in_chain = Place {
+        contenders: [&Host, &Getppid, &chain_naive, &chain_ours],
+        directory: Some(chain.path()),
+        fstype: Mount::at(chain.path()).fstype,
+    };
+    let threads = report.settings.cpus.len();
+    let seed = report.settings.seed;
+    let cases = on_thread(&who, None, || cases(tree, seed, threads, &in_tree.contenders))??;
+    observer.stage("timing", Some(cases.iter().map(|case| case.threads.len() as u64).sum()));
+    for case in &cases {
+        let place = if case.in_chain { &in_chain } else { &in_tree };
+        time_case(case, place, report, observer)?;
+    }
+    Ok(())
+}
+
+/// The capabilities that are left to a thread with this identity.
+fn caps_of(who: &Identity) -> Result<Caps, Error> {
+    on_thread(who, None, || who.assume())?
+}
+
+/// Runs `work` on a thread of its own with an identity and, on request, a working directory.
+fn on_thread<T: Send>(
+    who: &Identity,
+    directory: Option<&Path>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    thread::scope(|scope| {
+        let body = || {
+            measure::settle(who, directory)?;
+            Ok(work())
+        };
+        let handle = thread::Builder::new()
+            .name("bench-prepare".into())
+            .spawn_scoped(scope, body)
+            .map_err(|e| Error::host("starting a thread", "bench-prepare", e, "raise ulimit -u"))?;
+        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The lists of a case, reduced to the paths on which all engines agree.
+fn agreed(case: &Case, place: &Place<'_>, who: &Identity) -> Result<(Vec<PathSet>, usize), Error> {
+    let lists: Vec<Vec<CString>> = case.lists.clone();
+    on_thread(who, place.directory, || {
+        let mut left_out = 0;
+        let sets = lists.into_iter().map(|list| {
+            let (set, dropped) = PathSet::agreed(list, case.op, &place.contenders);
+            left_out += dropped;
+            set
+        });
+        (sets.collect(), left_out)
+    })
+}
+
+fn time_case(
+    case: &Case,
+    place: &Place<'_>,
+    report: &mut Report,
+    observer: &dyn Observer,
+) -> Result<(), Error> {
+    let who = report.settings.identity.clone();
+    let (sets, left_out) = agreed(case, place, &who)?;
+    report.workloads.push(About {
+        workload: case.name.clone(),
+        paths: case.paths.clone(),
+        count: sets.iter().map(PathSet::len).sum(),
+        left_out,
+        fstype: place.fstype.clone(),
+    });
+    if sets.iter().any(PathSet::is_empty) {
+        observer.advance(case.threads.len() as u64);
+        report.checked.notes.push(format!("{} is not timed: no path on which all engines agree", case.name));
+        return Ok(());
+    }
+    // Each engine needs some time to make the caches its own before many paths say anything.
+    let many = sets.iter().any(|set| set.len() > MANY_PATHS);
+    let (longer, fewer) = if many { (10, 3) } else { (1, 1) };
+    for &threads in &case.threads {
+        let settings = report.settings.clone();
+        let plan = Plan {
+            op: case.op,
+            sets: (0..threads).map(|i| &sets[i % sets.len()]).collect(),
+            contenders: &place.contenders,
+            cpus: &settings.cpus,
+            who: &who,
+            directory: place.directory,
+            batch_nanos: settings.batch_us * 1000 * longer,
+            rounds: settings.rounds / fewer,
+        };
+        let series = measure::run(&plan)?;
+        let wrong = series.iter().any(|s| s.wrong_batches > 0);
+        // Wrong sums of everybody's, the kernel's included, mean that the tree changed underneath.
+        let changed = wrong && {
+            let (again, _) = agreed(case, place, &who)?;
+            again.iter().zip(&sets).any(|(a, b)| a.total() != b.total() || a.len() != b.len())
+        };
+        record(case, threads, &series, &sets, changed, report);
+        observer.advance(1);
+    }
+    Ok(())
+}
+
+/// Turns the series of one case into rows, ratios and scaling.
+fn record(
+    case: &Case,
+    threads: usize,
+    series: &[Series],
+    sets: &[PathSet],
+    changed: bool,
+    report: &mut Report,
+) {
+    let total = sets.iter().take(threads).fold(0_u64, |sum, set| sum.wrapping_add(set.total()));
+    if report.row("getppid", 1, "host").is_none() {
+        let getppid = &series[GETPPID];
+        report.rows.push(Row {
+            workload: "getppid".to_owned(),
+            threads: 1,
+            engine: "host",
+            ns_per_op: rounded(getppid.median()),
+            spread_pct: rounded(getppid.spread_pct()),
+            check: "-".to_owned(),
+        });
+    }
+    let mut push = |engine: &'static str, series: &Series| {
+        let check = match (series.wrong_batches, changed) {
+            (0, _) => format!("{total:016x}"),
+            (_, true) => "changed".to_owned(),
+            (_, false) => DIFFERS.to_owned(),
+        };
+        report.rows.push(Row {
+            workload: case.name.clone(),
+            threads,
+            engine,
+            ns_per_op: rounded(series.median()),
+            spread_pct: rounded(series.spread_pct()),
+            check,
+        });
+    };
+    let inside = series[HOST].minus(&series[GETPPID], case.op.calls());
+    push("host", &series[HOST]);
+    push("host-getppid", &inside);
+    push("naive", &series[NAIVE]);
+    push("rcuwalk", &series[OURS]);
+    for (versus, other) in [("host", &series[HOST]), ("host-getppid", &inside), ("naive", &series[NAIVE])] {
+        let (times, spread_pct) = other.ratio(&series[OURS]);
+        let same = (times - 1.0).abs() * 100.0 <= spread_pct / 2.0;
+        let (times, spread_pct) = (rounded(times), rounded(spread_pct));
+        report.ratios.push(Ratio { workload: case.name.clone(), threads, versus, times, spread_pct, same });
+    }
+    if threads > 1 {
+        for engine in ["host", "naive", "rcuwalk"] {
+            let one = report.row(&case.name, 1, engine).map(|row| row.ns_per_op);
+            let all = report.row(&case.name, threads, engine).map(|row| row.ns_per_op);
+            if let Some((one, all)) = one.zip(all) {
+                let times = rounded(one / all * threads as f64);
+                report.scaling.push(Scaling { workload: case.name.clone(), engine, threads, times });
+            }
+        }
+    }
+}

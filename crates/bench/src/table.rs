@@ -1,0 +1,211 @@
+//! A report for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table, presets,
+};
+
+use crate::report::{DIFFERS, Report, Row};
+use crate::targets::Target;
+
+/// How the output looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal; none for as wide as it gets.
+    pub width: Option<u16>,
+    /// Colours and bold type.
+    pub colour: bool,
+}
+
+/// The whole report as text.
+pub fn render(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    head(report, &mut out);
+    if !report.rows.is_empty() {
+        let _ = writeln!(out, "\n{}", rows(report, style));
+        let _ = writeln!(
+            out,
+            "ns per operation and thread, medians of {} interleaved rounds; `×` is the host's time divided by ours; ± is \
+             the distance of the quartiles.",
+            report.settings.rounds
+        );
+        scaling(report, &mut out);
+        let _ = writeln!(out, "\n{}", targets(&report.targets, style));
+    }
+    for mismatch in &report.checked.mismatches {
+        let _ = writeln!(out, "mismatch: {}: {}: {}", mismatch.call, mismatch.path, mismatch.difference);
+    }
+    out
+}
+
+fn head(report: &Report, out: &mut String) {
+    let machine = &report.machine;
+    let checked = &report.checked;
+    let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    let _ = writeln!(
+        out,
+        "{}: {} entries, imported in {:.2} s ({:.0}/s), {:.0} bytes each",
+        report.dir,
+        report.entries,
+        report.import.seconds,
+        report.import.entries_per_second,
+        report.memory.bytes_per_entry
+    );
+    let _ = writeln!(
+        out,
+        "beside the kernel: stat {} answers, {} differ; access {} answers, {} differ; readdir {}, {} differ",
+        checked.stat,
+        checked.stat_mismatch,
+        checked.access,
+        checked.access_mismatch,
+        checked.readdir,
+        checked.readdir_mismatch
+    );
+    let mut types: Vec<&str> = report.workloads.iter().map(|about| about.fstype.as_str()).collect();
+    types.dedup();
+    if !types.is_empty() {
+        let _ = writeln!(out, "file systems of the host below the rows: {}", types.join(", "));
+    }
+    let asked: Vec<String> = checked.identities.iter().map(ToString::to_string).collect();
+    let _ = writeln!(out, "access as {}; timed as {}", asked.join(" "), report.settings.identity);
+    let left_out = [
+        (checked.changed, "paths changed meanwhile"),
+        (checked.links_outside, "links lead out of the tree"),
+        (checked.atime_moved, "access times were moved by readers"),
+        (checked.nlink_uncounted, "link counts of directories the host does not count"),
+        (checked.access_skipped, "answers of access skipped"),
+    ];
+    let left_out: Vec<String> =
+        left_out.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    if !left_out.is_empty() {
+        let _ = writeln!(out, "not compared: {}", left_out.join(", "));
+    }
+    for note in &checked.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+}
+
+fn new_table(style: Style) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(width) = style.width {
+        table.set_width(width);
+    }
+    if style.colour {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Narrower than this, the columns that a reader can do without are left out.
+const ROOMY: u16 = 100;
+
+fn rows(report: &Report, style: Style) -> Table {
+    let roomy = style.width.is_none_or(|width| width >= ROOMY);
+    let mut table = new_table(style);
+    let mut header = vec!["workload", "thr", "host", "−getppid", "naive", "rcuwalk", "±", "×", "check"];
+    if !roomy {
+        header.retain(|name| !matches!(*name, "−getppid" | "check"));
+    }
+    table.set_header(header);
+    for ours in report.rows.iter().filter(|row| row.engine == "rcuwalk") {
+        let other = |engine| report.row(&ours.workload, ours.threads, engine);
+        let figure =
+            |row: Option<&Row>| right(row.map_or_else(String::new, |row| format!("{:.1}", row.ns_per_op)));
+        let ratio = report.ratio(&ours.workload, ours.threads, "host");
+        let ratio = ratio.map_or_else(String::new, |r| match r.same {
+            true => "same".to_owned(),
+            false => format!("{:.2}", r.times),
+        });
+        let check =
+            check_cell(["host", "naive", "rcuwalk"].map(|engine| other(engine).map_or("", |r| &r.check)));
+        let mut cells = vec![Cell::new(&ours.workload), right(ours.threads), figure(other("host"))];
+        cells.extend(roomy.then(|| figure(other("host-getppid"))));
+        cells.extend([
+            figure(other("naive")),
+            figure(Some(ours)).add_attribute(Attribute::Bold),
+            right(format!("{:.0} %", ours.spread_pct)),
+            right(ratio),
+        ]);
+        cells.extend(roomy.then_some(check));
+        table.add_row(cells);
+    }
+    if let Some(name) = table.column_mut(0) {
+        name.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table
+}
+
+/// One sum for all engines, or what is wrong with it.
+fn check_cell(checks: [&str; 3]) -> Cell {
+    if checks.iter().all(|check| *check == checks[0] && *check != DIFFERS) {
+        Cell::new(format!("{} ✓", tail(checks[0])))
+    } else {
+        Cell::new(DIFFERS).fg(Color::Red)
+    }
+}
+
+/// The last digits of a sum: enough for an eye to compare.
+fn tail(check: &str) -> &str {
+    &check[check.len().saturating_sub(6)..]
+}
+
+fn scaling(report: &Report, out: &mut String) {
+    for one in report.scaling.iter().filter(|s| s.engine == "rcuwalk") {
+        let other = |engine: &str| {
+            let found = report.scaling.iter().find(|s| s.workload == one.workload && s.engine == engine);
+            found.map_or(0.0, |s| s.times)
+        };
+        let _ = writeln!(
+            out,
+            "{} on {} threads: {:.2} times one thread's rate (host {:.2}, naive {:.2})",
+            one.workload,
+            one.threads,
+            one.times,
+            other("host"),
+            other("naive")
+        );
+    }
+}
+
+fn targets(targets: &[Target], style: Style) -> Table {
+    let mut table = new_table(style);
+    table.set_header(["target", "need", "reached", ""]);
+    for target in targets {
+        let sign = if target.at_most { "≤" } else { "≥" };
+        let reached = target.reached.map_or_else(|| "-".to_owned(), |r| format!("{r:.2} {}", target.unit));
+        let verdict = match target.met {
+            Some(true) => Cell::new("met").fg(Color::Green),
+            Some(false) => Cell::new("missed").fg(Color::Red),
+            None => Cell::new("not measured"),
+        };
+        table.add_row([
+            Cell::new(&target.name),
+            right(format!("{sign} {} {}", target.need, target.unit)),
+            right(reached),
+            verdict,
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_sum_stands_out() {
+        assert_eq!(check_cell(["0123456789abcdef"; 3]).content(), "abcdef ✓");
+        assert_eq!(check_cell(["0", "0", "1"]).content(), "DIFFERS");
+        assert_eq!(check_cell([DIFFERS; 3]).content(), "DIFFERS");
+        assert_eq!(tail("-"), "-");
+    }
+}
