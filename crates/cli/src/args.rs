@@ -1,0 +1,222 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use rcuwalk_bench::Identity;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done, and the answer is yes
+  1    the answer is no: access denied; answers that differ from the kernel's; with --check-targets, a target missed
+  2    wrong usage, or the command could not be carried out
+  129, 130, 143    ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM
+  141  the reader of standard output went away
+
+Colours and progress bars appear on terminals only; NO_COLOR switches colours off.";
+
+/// The Linux pathname layer, beside the kernel's own.
+#[derive(Debug, Parser)]
+#[command(name = "rcuwalk", bin_name = "rcuwalk", version = version(), after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Version, compiler and, where it is known, commit.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let rustc = rcuwalk_bench::machine::RUSTC.split(" (").next().unwrap_or_default();
+    match rcuwalk_bench::machine::COMMIT {
+        Some(commit) => format!("{version} ({commit}, {rustc})"),
+        None => format!("{version} ({rustc})"),
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Import a directory, hold every answer against the kernel's, and time both
+    Bench(BenchArgs),
+    /// Show what stat(2) says about a path in a tree
+    Stat(StatArgs),
+    /// List a directory of a tree
+    Ls(LsArgs),
+    /// Show a tree as a tree
+    Tree(TreeArgs),
+    /// Show where a symbolic link points
+    Readlink(ReadlinkArgs),
+    /// Tell whether somebody may read, write or execute a path in a tree
+    Access(AccessArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all commands into a directory
+    Man {
+        /// Write rcuwalk.1, rcuwalk-bench.1, ... here
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The directory [default: /usr/include, else /usr/share]
+    pub(crate) dir: Option<PathBuf>,
+    /// Write the record as JSON instead of a table
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+    /// Write the rows as CSV, one dated line each
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// Write to a file instead of standard output; it is replaced only once the run is complete
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Fewer and shorter rounds: under 10 seconds for the default directory
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of the random order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Most threads at once [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) threads: Option<u16>,
+    /// Check the answers and time nothing
+    #[arg(long)]
+    pub(crate) check_only: bool,
+    /// Exit with 1 if a performance target is missed
+    #[arg(long, conflicts_with = "check_only")]
+    pub(crate) check_targets: bool,
+}
+
+/// Where to look, and as whom.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// A directory, or a tar archive (plain, gzip or zstd)
+    pub(crate) source: PathBuf,
+    /// Numeric ids: UID, or UID:GID, or UID:GID,GROUP,...; GID is UID if left out, and UID 0 has all capabilities
+    /// [default: the caller's]
+    #[arg(long = "as", value_name = "UID[:GID[,GID...]]", value_parser = parse_identity)]
+    pub(crate) who: Option<Identity>,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The path; the root is the top of SOURCE
+    pub(crate) path: PathBuf,
+    /// Follow a link at the end of the path
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The path; the root is the top of SOURCE
+    #[arg(default_value = "/")]
+    pub(crate) path: PathBuf,
+    /// Also show names that begin with a dot
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Show the directory itself, not what it holds
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The path; the root is the top of SOURCE
+    #[arg(default_value = "/")]
+    pub(crate) path: PathBuf,
+    /// Levels to go down
+    #[arg(long, value_name = "N")]
+    pub(crate) depth: Option<usize>,
+    /// Also show names that begin with a dot
+    #[arg(short, long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadlinkArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The path; the root is the top of SOURCE
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AccessArgs {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// The path; the root is the top of SOURCE
+    pub(crate) path: PathBuf,
+    /// May it be read?
+    #[arg(short, long)]
+    pub(crate) read: bool,
+    /// May it be written?
+    #[arg(short, long)]
+    pub(crate) write: bool,
+    /// May it be executed, or searched if it is a directory?
+    #[arg(short = 'x', long)]
+    pub(crate) execute: bool,
+    /// Can it be reached? This is asked anyway
+    #[arg(short, long)]
+    pub(crate) exists: bool,
+    /// Print nothing: the exit code is the answer
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+/// Reads `UID[:GID[,GID...]]`.
+fn parse_identity(text: &str) -> Result<Identity, String> {
+    let id = |text: &str| match text.parse::<u32>() {
+        Ok(u32::MAX) => Err(format!("{text} is no id: the kernel reserves it")),
+        Ok(id) => Ok(id),
+        Err(_) => {
+            Err(format!("'{text}' is no number from 0 to 4294967294; `id NAME` shows the numbers of a user"))
+        }
+    };
+    let (uid, rest) = text.split_once(':').unwrap_or((text, ""));
+    let uid = id(uid)?;
+    if !text.contains(':') {
+        return Ok(Identity::user(uid, uid, &[]));
+    }
+    let ids = rest.split(',').map(id).collect::<Result<Vec<u32>, String>>()?;
+    let (gid, groups) = ids.split_first().ok_or("a group is missing after ':'")?;
+    if groups.len() > rcuwalk::uapi::NGROUPS_MAX {
+        return Err(format!("more than {} groups", rcuwalk::uapi::NGROUPS_MAX));
+    }
+    Ok(Identity::user(uid, *gid, groups))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn reads_identities() {
+        assert_eq!(parse_identity("1000"), Ok(Identity::user(1000, 1000, &[])));
+        assert_eq!(parse_identity("0:5"), Ok(Identity::user(0, 5, &[])));
+        assert_eq!(parse_identity("1:2,4,3"), Ok(Identity::user(1, 2, &[3, 4])));
+        for wrong in ["", "root", "1:", "1:2,", "-1", "4294967295", "1:2:3", "1,2"] {
+            assert!(parse_identity(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `rcuwalk bench`.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rcuwalk_bench::{Error, Observer, Options, Report, table};
+
+use crate::args::BenchArgs;
+use crate::output::{Done, Failure, Terminal, complain, print};
+
+/// The directories that are tried without an argument.
+const DEFAULTS: [&str; 2] = ["/usr/include", "/usr/share"];
+
+pub(crate) fn run(args: &BenchArgs) -> Done {
+    if let Some(file) = &args.output {
+        may_write(file)?;
+    }
+    let options = Options {
+        dir: args.dir.clone().unwrap_or_else(default_dir),
+        quick: args.quick,
+        seed: args.seed,
+        threads: args.threads.map_or(0, usize::from),
+        check_only: args.check_only,
+    };
+    let bar = Bar::new();
+    let report = rcuwalk_bench::run(&options, &bar);
+    bar.clear();
+    let report = report?;
+    write(args, &report)?;
+    judge(args, &report)
+}
+
+fn default_dir() -> PathBuf {
+    let found = DEFAULTS.into_iter().find(|dir| Path::new(dir).is_dir());
+    PathBuf::from(found.unwrap_or(DEFAULTS[0]))
+}
+
+fn write(args: &BenchArgs, report: &Report) -> Done {
+    let mut bytes = Vec::new();
+    let file = |path: &Path| path.display().to_string();
+    let made = if args.json {
+        report.write_json(&mut bytes)
+    } else if args.csv {
+        report.write_csv(&mut bytes)
+    } else {
+        let terminal = if args.output.is_some() { None } else { Some(Terminal::stdout()) };
+        let style = table::Style {
+            width: terminal.and_then(|t| t.width),
+            colour: terminal.is_some_and(|t| t.colour),
+        };
+        bytes.extend_from_slice(table::render(report, style).as_bytes());
+        Ok(())
+    };
+    made.map_err(|e| Error::new("writing the record", &report.dir, rcuwalk_bench::describe(&e), ""))?;
+    match &args.output {
+        None => print(&bytes),
+        Some(path) => replace(path, &bytes).map_err(|e| {
+            Error::new("writing the record", file(path), rcuwalk_bench::describe(&e), "name another file")
+                .into()
+        }),
+    }
+}
+
+/// The place for a file's successor, and whether it is replaced at all: a device or pipe is written to instead.
+fn successor(path: &Path) -> Option<&Path> {
+    let special = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    (!special).then_some(parent)
+}
+
+/// Finds out before the long run whether its result can be kept.
+fn may_write(path: &Path) -> Done {
+    let answer = match successor(path) {
+        Some(parent) => rustix::fs::access(parent, rustix::fs::Access::WRITE_OK),
+        None if path.is_dir() => Err(rustix::io::Errno::ISDIR),
+        None => rustix::fs::access(path, rustix::fs::Access::WRITE_OK),
+    };
+    let hint = "name a file in a directory that exists and can be written";
+    answer.map_err(|e| Error::host("writing the record", path, e, hint).into())
+}
+
+/// Puts `bytes` in the place of a file: a reader sees the old contents or the new, never half of them.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(parent) = successor(path) else { return std::fs::write(path, bytes) };
+    let mut file = tempfile::Builder::new()
+        .prefix(".rcuwalk-")
+        .permissions(std::fs::Permissions::from_mode(0o666)) // less the umask
+        .tempfile_in(parent)?;
+    file.write_all(bytes)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Says what went wrong in a complete run.
+fn judge(args: &BenchArgs, report: &Report) -> Done {
+    let faults = report.faults();
+    for fault in &faults {
+        complain(format_args!("bench: {}: {fault}; please report it with the output of --json", report.dir));
+    }
+    let missed: Vec<_> = report.targets.iter().filter(|target| target.met == Some(false)).collect();
+    if args.check_targets {
+        for target in &missed {
+            complain(format_args!("bench: {}: target missed: {}", report.dir, target.name));
+        }
+    }
+    if faults.is_empty() && (missed.is_empty() || !args.check_targets) { Ok(()) } else { Err(Failure::No) }
+}
+
+/// A progress bar on standard error, if that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Observer for Bar {
+    fn stage(&self, name: &str, total: Option<u64>) {
+        let template = match total {
+            Some(_) => "{msg:18} {wide_bar} {human_pos}/{human_len} {elapsed}",
+            None => "{msg:18} {elapsed}",
+        };
+        // The templates are constants: they parse, or the plain bar of the library is shown.
+        self.0.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        self.0.set_position(0);
+        self.0.set_length(total.unwrap_or(0));
+        self.0.set_message(name.to_owned());
+        self.0.reset_elapsed();
+        self.0.tick();
+    }
+
+    fn advance(&self, steps: u64) {
+        self.0.inc(steps);
+    }
+
+    fn reached(&self, steps: u64) {
+        self.0.set_position(steps);
+    }
+}

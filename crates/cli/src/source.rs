@@ -1,0 +1,77 @@
+//! SOURCE into an engine, and somebody to look at it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rcuwalk::cred::Cred;
+use rcuwalk::{Task, Vfs};
+use rcuwalk_bench::Identity;
+use rcuwalk_host::{ImportOptions, Progress, Report};
+
+use crate::args::Place;
+use crate::output::{Failure, complain};
+
+/// Imports the source and gives a process that belongs to the identity, with root and working directory at its top.
+pub(crate) fn open(place: &Place) -> Result<Task, Failure> {
+    let who = match &place.who {
+        Some(who) => who.clone(),
+        None => Identity::caller()?,
+    };
+    let source = rcuwalk_host::open(&place.source).map_err(|e| Failure::Error(format!("importing: {e}")))?;
+    let vfs = Vfs::new().map_err(|e| {
+        let place = place.source.display();
+        Failure::Error(format!("reserving memory: {place}: {e}; raise ulimit -v, or free memory"))
+    })?;
+    let report = watched(|progress| source.import(&vfs, &ImportOptions::default(), progress))
+        .map_err(|e| Failure::Error(format!("importing: {e}")))?;
+    if let Some(first) = report.problems.first() {
+        complain(format_args!(
+            "note: {} entries are not as in the source; the first: {first}",
+            report.problem_count
+        ));
+    }
+    Ok(vfs.task(cred(&who).map_err(|e| Failure::Error(format!("taking on the identity: {who}: {e}")))?))
+}
+
+/// User 0 with every capability, anybody else with none.
+fn cred(who: &Identity) -> rcuwalk::errno::Result<Cred> {
+    let base = if who.uid == 0 { Cred::root().to_builder() } else { Cred::builder() };
+    base.uids(who.uid, who.uid, who.uid, who.uid)
+        .gids(who.gid, who.gid, who.gid, who.gid)
+        .groups(&who.groups)
+        .build()
+}
+
+/// Shows the import's counters on a terminal while it runs.
+fn watched<E>(import: impl FnOnce(&Progress) -> Result<Report, E>) -> Result<Report, E> {
+    let progress = Progress::new();
+    let finished = AtomicBool::new(false);
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if bar.is_hidden() {
+        return import(&progress);
+    }
+    let style = ProgressStyle::with_template("importing: {human_pos} entries {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    thread::scope(|scope| {
+        let watch = || {
+            // A short import shows nothing.
+            thread::park_timeout(Duration::from_millis(200));
+            while !finished.load(Ordering::Acquire) {
+                bar.set_position(progress.entries());
+                bar.tick();
+                thread::park_timeout(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        };
+        // Without this thread there is no progress bar, and nothing else is lost.
+        let watcher = thread::Builder::new().name("progress".into()).spawn_scoped(scope, watch).ok();
+        let report = import(&progress);
+        finished.store(true, Ordering::Release);
+        if let Some(watcher) = watcher {
+            watcher.thread().unpark();
+        }
+        report
+    })
+}
