@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rcuwalk::cred::{CapSet as EngineCaps, Cred};
 use rcuwalk::errno::{Errno, Result};
 use rcuwalk::perm::Protected;
-use rcuwalk::{OpenHow, Task, Timespec, Vfs, WalkMode, uapi};
+use rcuwalk::{CapData, OpenHow, Task, Timespec, Vfs, WalkMode, uapi};
 
 use crate::args::{Fd, Mem, Room, Times};
 use crate::backend::{Backend, TaskId, World};
@@ -15,6 +15,8 @@ use crate::need::Need;
 use crate::op::Op;
 use crate::outcome::{Outcome, Stat, StatxExtra, Time};
 use crate::words::{CapSet, Mode};
+
+mod exec;
 
 /// The engine.
 #[derive(Clone, Debug)]
@@ -26,11 +28,9 @@ pub struct Engine {
 /// What the engine does not offer yet. Rows that need it are skipped by name; the list is what remains to be done.
 pub const UNSUPPORTED: &[(Need, &str)] = &[
     (Need::Memory, "the typed interface takes slices, not addresses"),
-    (Need::InodeFlags, "no FS_IOC_SETFLAGS"),
     (Need::Mount, "no mount operations"),
     (Need::Idmap, "no idmapped mounts"),
     (Need::Userns, "no user namespaces of tasks"),
-    (Need::Exec, "no execve"),
     (Need::Proc, "no /proc"),
     (Need::Sysctl, "settings are fixed when the file system is made"),
     (Need::Lock, "no file locks"),
@@ -73,9 +73,6 @@ impl Backend for Engine {
         if let Some(need) = case.needs.intersection(&self.lacking).next() {
             return Some(format!("needs {}", need.name()));
         }
-        if case.tasks.values().any(|who| who.no_new_privs) {
-            return Some("no no_new_privs".to_owned());
-        }
         let steps = case.setup.iter().chain(&case.calls);
         steps.filter_map(|step| lacks(&step.op)).next().map(str::to_owned)
     }
@@ -103,8 +100,7 @@ fn lacks(op: &Op) -> Option<&'static str> {
             Some("no *xattrat calls")
         }
         Op::Fallocate { .. } => Some("no fallocate"),
-        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 7) => Some("no such limit"),
-        Op::SetNoNewPrivs {} => Some("no no_new_privs"),
+        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some("no such limit"),
         _ => None,
     }
 }
@@ -121,6 +117,9 @@ impl World for EngineWorld {
         task.umask(who.umask.0 as u32);
         task.chdir(&who.cwd).map_err(|errno| format!("chdir: {errno}"))?;
         task.set_cred(credential(who).map_err(|errno| format!("credential: {errno}"))?);
+        if who.no_new_privs {
+            task.set_no_new_privs();
+        }
         self.tasks.push(task);
         Ok(self.tasks.len() - 1)
     }
@@ -143,7 +142,7 @@ impl World for EngineWorld {
     }
 
     fn program(&self) -> Vec<u8> {
-        b"\x7fELF".to_vec()
+        exec::program()
     }
 }
 
@@ -264,6 +263,7 @@ fn perform(task: &mut Task, op: &Op) -> Outcome {
         .or_else(|| xattrs(task, op))
         .or_else(|| surroundings(task, op))
         .or_else(|| credentials(task, op))
+        .or_else(|| exec::perform(task, op))
         .unwrap_or_else(|| Outcome::Broken(format!("the engine has no `{}`", op.name())))
 }
 
@@ -392,6 +392,7 @@ fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
         }
         Op::Chown { path, uid, gid } => done(task.chown(bytes(path), uid.0, gid.0)),
         Op::Lchown { path, uid, gid } => done(task.lchown(bytes(path), uid.0, gid.0)),
+        Op::Setflags { fd, flags } => done(task.setflags(fd.raw(), flags.0.0 as u32)),
         Op::Fchown { fd, uid, gid } => done(task.fchown(fd.raw(), uid.0, gid.0)),
         Op::Fchownat { dirfd, path, uid, gid, flags } => {
             done(task.fchownat(dirfd.raw(), bytes(path), uid.0, gid.0, flags.0 as i32))
@@ -441,6 +442,7 @@ fn surroundings(task: &mut Task, op: &Op) -> Option<Outcome> {
         Op::Setrlimit { resource, soft } => {
             match resource.0 {
                 1 => task.set_fsize_limit(soft.soft),
+                3 => task.set_stack_limit(soft.soft),
                 _ => task.set_nofile_limit(soft.soft as usize),
             }
             Outcome::Done
@@ -449,65 +451,56 @@ fn surroundings(task: &mut Task, op: &Op) -> Option<Outcome> {
     })
 }
 
-/// Commits the credential a transition made.
-fn commit(task: &mut Task, new: Result<Cred>) -> Outcome {
-    answer(new, |cred| {
-        task.set_cred(cred);
-        Outcome::Done
-    })
-}
-
-/// Commits the credential if the transition made one; some calls that change nothing do not.
-fn commit_some(task: &mut Task, new: Result<Option<Cred>>) -> Outcome {
-    answer(new, |cred| {
-        if let Some(cred) = cred {
-            task.set_cred(cred);
-        }
-        Outcome::Done
-    })
-}
-
 fn credentials(task: &mut Task, op: &Op) -> Option<Outcome> {
-    let cred = task.cred().clone();
     Some(match op {
-        Op::Setuid { uid } => commit(task, cred.setuid(uid.0)),
-        Op::Setgid { gid } => commit(task, cred.setgid(gid.0)),
-        Op::Setreuid { ruid, euid } => commit(task, cred.setreuid(ruid.0, euid.0)),
-        Op::Setregid { rgid, egid } => commit(task, cred.setregid(rgid.0, egid.0)),
-        Op::Setresuid { ruid, euid, suid } => commit_some(task, cred.setresuid(ruid.0, euid.0, suid.0)),
-        Op::Setresgid { rgid, egid, sgid } => commit_some(task, cred.setresgid(rgid.0, egid.0, sgid.0)),
-        Op::Setfsuid { uid } => old_id(task, cred.setfsuid(uid.0)),
-        Op::Setfsgid { gid } => old_id(task, cred.setfsgid(gid.0)),
-        Op::Setgroups { groups } => commit(task, cred.setgroups(&groups.0)),
-        Op::Getresuid { .. } => Outcome::Ids(vec![cred.uid(), cred.euid(), cred.suid()]),
-        Op::Getresgid { .. } => Outcome::Ids(vec![cred.gid(), cred.egid(), cred.sgid()]),
-        Op::Getgroups {} => Outcome::Ids(cred.groups().to_vec()),
-        Op::Capset { sets } => {
-            commit(task, cred.capset(caps(sets.effective), caps(sets.permitted), caps(sets.inheritable)))
-        }
+        Op::Setuid { uid } => done(task.setuid(uid.0)),
+        Op::Setgid { gid } => done(task.setgid(gid.0)),
+        Op::Setreuid { ruid, euid } => done(task.setreuid(ruid.0, euid.0)),
+        Op::Setregid { rgid, egid } => done(task.setregid(rgid.0, egid.0)),
+        Op::Setresuid { ruid, euid, suid } => done(task.setresuid(ruid.0, euid.0, suid.0)),
+        Op::Setresgid { rgid, egid, sgid } => done(task.setresgid(rgid.0, egid.0, sgid.0)),
+        Op::Setfsuid { uid } => Outcome::Number(i64::from(task.setfsuid(uid.0))),
+        Op::Setfsgid { gid } => Outcome::Number(i64::from(task.setfsgid(gid.0))),
+        Op::Setgroups { groups } => done(task.setgroups(&groups.0)),
+        Op::Getresuid { .. } => Outcome::Ids(task.getresuid().to_vec()),
+        Op::Getresgid { .. } => Outcome::Ids(task.getresgid().to_vec()),
+        Op::Getgroups {} => Outcome::Ids(task.getgroups()),
+        _ => return capabilities(task, op),
+    })
+}
+
+/// capget(2), capset(2), and what prctl(2) does with privileges.
+fn capabilities(task: &mut Task, op: &Op) -> Option<Outcome> {
+    let flag = |is: Result<bool>| answer(is, |is| Outcome::Number(i64::from(is)));
+    Some(match op {
+        Op::Capset { sets } => done(task.capset(CapData {
+            effective: EngineCaps(sets.effective.0),
+            permitted: EngineCaps(sets.permitted.0),
+            inheritable: EngineCaps(sets.inheritable.0),
+        })),
         Op::Capget { .. } => {
-            Outcome::Caps([cred.effective().0, cred.permitted().0, cred.inheritable().0])
+            let CapData { effective, permitted, inheritable } = task.capget();
+            Outcome::Caps([effective.0, permitted.0, inheritable.0])
         }
-        Op::SetSecurebits { bits } => commit(task, cred.set_securebits(bits.0 as u32)),
-        Op::GetSecurebits {} => Outcome::Number(i64::from(cred.securebits())),
+        Op::SetSecurebits { bits } => done(task.set_securebits(bits.0 as u32)),
+        Op::GetSecurebits {} => Outcome::Number(i64::from(task.get_securebits())),
         Op::SetKeepcaps { on } => match on.0 {
-            0 | 1 => commit(task, cred.set_keepcaps(on.0 == 1)),
+            0 | 1 => done(task.set_keepcaps(on.0 == 1)),
             _ => Outcome::Error(Errno::EINVAL.raw()),
         },
-        Op::CapbsetDrop { cap } => commit(task, cred.capbset_drop(cap.0 as u32)),
-        Op::CapbsetRead { cap } => Outcome::Number(i64::from(cred.bounding().contains(cap.0 as u32))),
-        Op::AmbientRaise { cap } => commit(task, cred.ambient_raise(cap.0 as u32)),
-        Op::AmbientLower { cap } => commit(task, cred.ambient_lower(cap.0 as u32)),
-        Op::AmbientIsSet { cap } => Outcome::Number(i64::from(cred.ambient().contains(cap.0 as u32))),
-        Op::AmbientClear {} => commit(task, Ok(cred.ambient_clear_all())),
+        Op::SetNoNewPrivs {} => {
+            task.set_no_new_privs();
+            Outcome::Done
+        }
+        Op::CapbsetDrop { cap } => done(task.capbset_drop(cap.0 as u32)),
+        Op::CapbsetRead { cap } => flag(task.capbset_read(cap.0 as u32)),
+        Op::AmbientRaise { cap } => done(task.cap_ambient_raise(cap.0 as u32)),
+        Op::AmbientLower { cap } => done(task.cap_ambient_lower(cap.0 as u32)),
+        Op::AmbientIsSet { cap } => flag(task.cap_ambient_is_set(cap.0 as u32)),
+        Op::AmbientClear {} => {
+            task.cap_ambient_clear_all();
+            Outcome::Done
+        }
         _ => return None,
     })
-}
-
-/// setfsuid(2) and setfsgid(2) answer the old id, whatever happens.
-fn old_id(task: &mut Task, (old, new): (u32, Option<Cred>)) -> Outcome {
-    if let Some(cred) = new {
-        task.set_cred(cred);
-    }
-    Outcome::Number(i64::from(old))
 }
