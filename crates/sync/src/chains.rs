@@ -101,9 +101,12 @@ impl Chains {
     /// astray; what it finds is found.
     #[inline(always)]
     pub fn view(&self) -> ChainsView<'_> {
-        // [TBL-1] pairs with [TBL-2]: whoever sees the size sees the table of that size, whole.
+        // Relaxed: a look in either table is safe, and a size that is seen before the table behind it does no harm.
+        // - A slot there that still reads zero leads astray.
+        // - Whoever reads anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
+        //   believe a miss; and a hit proves itself.
         // Model: models::growing_table_loses_no_node.
-        ChainsView { size: self.size.load(ordering!("TBL-1", Acquire)), buckets: self.buckets.view() }
+        ChainsView { size: self.size.load(Ordering::Relaxed), buckets: self.buckets.view() }
     }
 
     /// Walks the chain of `hash` until `is` accepts a node.
@@ -118,7 +121,7 @@ impl Chains {
         if walk.missed() { Found::Miss } else { Found::Astray }
     }
 
-    /// Starts a look whose miss shall count.
+    /// Starts a look whose miss shall count. Its [`view`](Self::view) has to be taken afterwards.
     #[inline]
     pub fn begin(&self) -> u32 {
         self.moves.begin()
@@ -209,7 +212,8 @@ impl ChainsWriter {
     /// Puts node `at`, which is in no chain, into the one of its hash.
     pub fn insert<N: Nodes>(&mut self, chains: &Chains, nodes: &N, at: Handle) {
         debug_assert!(at != 0 && at & END == 0);
-        if self.nodes >= self.size && self.size < self.max {
+        // Half full at most: a node that does not match is a cache line fetched for nothing.
+        if self.nodes > self.size / 2 && self.size < self.max {
             self.grow(chains, nodes);
         }
         chains.push(nodes, self.size, at);
@@ -254,7 +258,7 @@ impl ChainsWriter {
             }
         }
         self.size = new;
-        // Relaxed: see `find`.
+        // Relaxed: see `view`.
         chains.size.store(new, Ordering::Relaxed);
         drop(moves);
         chains.buckets.discard(old, old);

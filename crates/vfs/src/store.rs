@@ -163,7 +163,7 @@ impl From<AllocError> for Errno {
 impl Store {
     /// An empty store without any inode.
     pub(crate) fn new(capacity: Capacity, seed: u64) -> Result<Store> {
-        let (chains, writer) = Chains::new(capacity.objects)?;
+        let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
         let ns = Namespace {
             chains: writer,
             contents: Table::default(),
