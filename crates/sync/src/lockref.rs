@@ -61,8 +61,8 @@ impl LockRef {
     #[inline]
     #[must_use]
     pub fn put(&self) -> bool {
-        // [REF-2], the release half, pairs with the acquire half [REF-4], and with [REF-1]: whoever frees the object has
-        // seen what every holder did to it.
+        // [REF-2], the release half, pairs with [REF-4], the acquire half, and with [REF-1].
+        // [REF-4] pairs with [REF-2]: whoever frees the object has seen what every holder did to it.
         // Model: models::last_put_sees_every_holder.
         let half = ordering!("REF-4", AcqRel, Release);
         let before = self.0.fetch_sub(1, if removed("REF-2") { Ordering::Acquire } else { half });

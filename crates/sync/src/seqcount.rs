@@ -57,7 +57,7 @@ impl SeqCount {
     #[inline(always)]
     #[must_use]
     pub fn retry(&self, start: u32) -> bool {
-        // [SEQ-2] pairs with the fence [SEQ-3] in `write`.
+        // [SEQ-2] pairs with the fence [SEQ-3] in `write`, and with [BLB-1].
         // - If a read above saw a word that a change wrote, the two fences synchronise: the load below sees an odd or a
         //   newer count, and the read is discarded.
         // - If it saw none of them, it has the state before the change, whole, and may keep it.

@@ -66,8 +66,9 @@ impl<S: Send + Sync + 'static> Model<S> {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = self.preemptions;
         let all = Arc::clone(&reached);
+        let Model { setup, finally, .. } = self;
         builder.check(move || {
-            let state = Arc::new((self.setup)());
+            let state = Arc::new(setup());
             let spawn = |actor: &fn(&S) -> Outcome| {
                 let (state, actor) = (state.clone(), *actor);
                 loom::thread::spawn(move || actor(&state))
@@ -75,13 +76,17 @@ impl<S: Send + Sync + 'static> Model<S> {
             let threads: Vec<_> = actors.iter().map(spawn).collect();
             let outcomes = threads.into_iter().map(|thread| thread.join().unwrap());
             let together = outcomes.filter(|o| !o.is_empty()).collect::<Vec<_>>().join(", ");
-            (self.finally)(&state);
+            finally(&state);
             let mut all = all.lock().unwrap();
             all.0.insert(together);
             all.1 += 1;
         });
         let (outcomes, schedules) = std::mem::take(&mut *reached.lock().unwrap());
-        println!("{schedules} schedules: {outcomes:?}");
+        let model = std::thread::current().name().unwrap_or_default().to_owned();
+        let preemptions = self.preemptions.map_or("any".to_owned(), |most| format!("up to {most}"));
+        let list = outcomes.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+        // `cargo x model` makes a table of these.
+        println!("\nmodel: `{model}` | {schedules} | {preemptions} | {list}");
         Outcomes(outcomes)
     }
 }
@@ -658,4 +663,30 @@ fn miss_vs_growth() {
         },
     ]);
     outcomes.must_be(&["both", "the old", "bail at the old", "bail at the new"]);
+}
+
+/// A name of another directory moves to another chain while a walker stands on it.
+#[test]
+fn miss_vs_move_to_another_chain() {
+    /// In the chain of `A` in the root; `C` is in the other.
+    const D: u32 = 5;
+    let setup = || {
+        let tree = Tree::new(4, 2);
+        let dir = tree.create(&mut tree.lock(), ROOT, B, 1);
+        tree.create(&mut tree.lock(), ROOT, A, 2);
+        let moves = tree.create(&mut tree.lock(), dir, D, 3);
+        (tree, dir, moves)
+    };
+    let outcomes = Model::of(setup).preemptions(3).run(&[
+        |(tree, dir, moves)| {
+            tree.rename(&mut tree.lock(), *moves, *dir, C, 0);
+            ""
+        },
+        |(tree, ..)| {
+            let answer = tree.stat(&[A]);
+            assert_ne!(answer, Answer::Missing, "forbidden: a name that was there all along is missing");
+            name_of(answer)
+        },
+    ]);
+    outcomes.must_be(&["inode 2", "bail"]);
 }

@@ -11,7 +11,7 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
-use rcuwalk_sync::{Arena, Chains, ChainsWriter, Found, Handle, Link, LockRef, Nodes, Racy32, SeqCount};
+use rcuwalk_sync::{Arena, Chains, ChainsWriter, Handle, Link, LockRef, Nodes, Racy32, SeqCount};
 use std::sync::LazyLock;
 
 rcuwalk_sync::type_stable! {
@@ -178,30 +178,29 @@ impl Tree {
     ///
     /// Mirrors `lookup_fast` and `prove_missing`, whose two looks are one here.
     pub(crate) fn lookup(&self, dir: Seen, name: u32) -> Result<Seen, Answer> {
+        let old_view = without("miss-view").then(|| self.chains.view());
         let (entries, table) = (self.node(dir.at).entries.begin(), self.chains.begin());
-        let mut seq = 0;
-        let found = self.chains.find(&self.slots, hash(dir.at, name), |at| {
+        let view = old_view.unwrap_or_else(|| self.chains.view());
+        let mut walk = view.walk(hash(dir.at, name));
+        while let Some(at) = walk.node() {
             let node = self.node(at);
-            seq = node.seq.begin();
-            node.parent.get() == dir.at && node.name.get() == name
-        });
-        match found {
-            Found::Hit(at) => {
-                if !without("walk-parent") && self.retry(dir) {
-                    return Err(Answer::Bail);
-                }
-                // The count belongs before the check of the parent: only so is there a moment at which both held.
-                Ok(if without("walk-order") { self.see(at) } else { Seen { at, seq } })
+            let seen = self.see(at);
+            if node.parent.get() != dir.at || node.name.get() != name {
+                walk.step(&node.link);
+                continue;
             }
-            Found::Miss => {
-                let sure = (without("miss-table") || !self.chains.retry(table))
-                    && (without("miss-entries") || !self.node(dir.at).entries.retry(entries))
-                    && (without("miss-parent") || !self.retry(dir));
-                Err(if sure { Answer::Missing } else { Answer::Bail })
+            if !without("walk-parent") && self.retry(dir) {
+                return Err(Answer::Bail);
             }
-            Found::Astray if without("miss-mark") => Err(Answer::Missing),
-            Found::Astray => Err(Answer::Bail),
+            // The count belongs before the check of the parent: only so is there a moment at which both held.
+            return Ok(if without("walk-order") { self.see(at) } else { seen });
         }
+        let missed = without("miss-mark") || walk.missed();
+        let sure = missed
+            && (without("miss-table") || !self.chains.retry(table))
+            && (without("miss-entries") || !self.node(dir.at).entries.retry(entries))
+            && (without("miss-parent") || !self.retry(dir));
+        Err(if sure { Answer::Missing } else { Answer::Bail })
     }
 
     /// The directory above `seen`.
