@@ -85,7 +85,7 @@ fn graft(tree: &Tree, vfs: &Vfs) -> Result<(), Error> {
             dirs.insert(bytes[..if name.is_empty() { 0 } else { bytes.len() }].to_vec(), node);
         } else if attr.nlink > 1 {
             shared.insert(attr.ino, node);
-            loader.set_nlink(node, u32::try_from(attr.nlink).unwrap_or(u32::MAX)).map_err(failed)?;
+            loader.set_nlink(node, u32::try_from(attr.nlink).unwrap_or(u32::MAX));
         }
     }
     Ok(())

@@ -90,7 +90,7 @@ pub fn import_dir(
     if progress.is_cancelled() {
         return Err(ImportError::Cancelled);
     }
-    let mut report = inserter.finish(dir)?;
+    let mut report = inserter.finish()?;
     report.elapsed = started.elapsed();
     Ok(report)
 }
@@ -128,11 +128,20 @@ struct Inserter<'a> {
     nodes: Vec<Option<NodeId>>,
     /// By device and inode number.
     shared: HashMap<(u64, u64), Shared>,
+    /// Directories, with the link count that their file system gives them: not all count subdirectories.
+    dirs: Vec<(NodeId, u32)>,
 }
 
 impl<'a> Inserter<'a> {
     fn new(loader: Loader<'a>, progress: &'a Progress) -> Inserter<'a> {
-        Inserter { loader, progress, report: Report::default(), nodes: Vec::new(), shared: HashMap::new() }
+        Inserter {
+            loader,
+            progress,
+            report: Report::default(),
+            nodes: Vec::new(),
+            shared: HashMap::new(),
+            dirs: Vec::new(),
+        }
     }
 
     fn set_root(&mut self, meta: &Meta, dir: &Path) -> Result<(), ImportError> {
@@ -141,6 +150,7 @@ impl<'a> Inserter<'a> {
             .map_err(|errno| ImportError::Insert { path: dir.to_path_buf(), errno })?;
         self.report.count_inode(meta.mode, meta.size);
         self.set_node(ROOT, self.loader.root());
+        self.dirs.push((self.loader.root(), meta.nlink));
         Ok(())
     }
 
@@ -212,6 +222,8 @@ impl<'a> Inserter<'a> {
                     if many {
                         self.shared
                             .insert((meta.dev, meta.ino), Shared { node, nlink: meta.nlink, names: 1 });
+                    } else if s_isdir(meta.mode) {
+                        self.dirs.push((node, meta.nlink));
                     }
                 })
             }
@@ -249,12 +261,13 @@ impl<'a> Inserter<'a> {
         self.nodes[at] = Some(node);
     }
 
-    /// Sets the link counts of files that have names outside the tree.
-    fn finish(mut self, dir: &Path) -> Result<Report, ImportError> {
+    /// Sets the link counts of files that have names outside the tree, and of directories.
+    fn finish(mut self) -> Result<Report, ImportError> {
         for shared in self.shared.values().filter(|shared| shared.names != shared.nlink) {
-            self.loader
-                .set_nlink(shared.node, shared.nlink)
-                .map_err(|errno| ImportError::Insert { path: dir.to_path_buf(), errno })?;
+            self.loader.set_nlink(shared.node, shared.nlink);
+        }
+        for &(node, nlink) in &self.dirs {
+            self.loader.set_nlink(node, nlink);
         }
         self.progress.publish(&self.report);
         Ok(self.report)

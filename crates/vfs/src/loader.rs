@@ -63,7 +63,7 @@ pub struct NewInode<'a> {
 /// lives; lookups go on, and see each node as soon as it is added.
 ///
 /// Unlike the system calls it changes no directory's size or times: those are what their source says. Link counts of
-/// directories are kept.
+/// directories count their subdirectories until [`set_nlink`](Loader::set_nlink) says otherwise.
 #[derive(Debug)]
 pub struct Loader<'a> {
     kernel: &'a Kernel,
@@ -177,7 +177,7 @@ impl<'a> Loader<'a> {
             let d = store.inode(dir);
             let _open = d.seq.write();
             store.d_drop(&mut self.ns, dentry);
-            d.nlink.set(d.nlink.get() - u32::from(is_dir));
+            d.nlink.set(d.nlink.get().saturating_sub(u32::from(is_dir)));
         }
         {
             let i = store.inode(inode);
@@ -263,19 +263,12 @@ impl<'a> Loader<'a> {
         self.store_xattrs(inode, &parsed)
     }
 
-    /// Sets the link count of a file some of whose names lie outside what is loaded.
-    ///
-    /// # Errors
-    ///
-    /// `EPERM` for a directory, whose count is that of its subdirectories.
-    pub fn set_nlink(&mut self, node: NodeId, nlink: u32) -> Result<()> {
+    /// Sets the link count: of a file some of whose names lie outside what is loaded, or of a directory from a file system
+    /// that does not count subdirectories.
+    pub fn set_nlink(&mut self, node: NodeId, nlink: u32) {
         let i = self.kernel.store.inode(self.kernel.store.d_inode(node.0));
-        if s_isdir(i.attr().mode) {
-            return Err(Errno::EPERM);
-        }
         let _change = i.seq.write();
         i.nlink.set(nlink);
-        Ok(())
     }
 
     fn check_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
