@@ -135,9 +135,25 @@ pub fn print_bytes(bytes: &[u8]) -> String {
         return format!("{{ acl = {} }}", quote(&acl));
     }
     match std::str::from_utf8(bytes) {
-        Ok(text) => quote(text),
+        Ok(text) => print_repeated(text).unwrap_or_else(|| quote(text)),
         Err(_) => format!("{{ hex = \"{}\" }}", text::hex(bytes)),
     }
+}
+
+/// Prints a long text that begins with one or two characters over and over.
+fn print_repeated(text: &str) -> Option<String> {
+    const LONG: usize = 64;
+    let bytes = text.as_bytes();
+    [1, 2].into_iter().find_map(|unit| {
+        let pattern = bytes.get(..unit)?;
+        let times = bytes.chunks(unit).take_while(|chunk| *chunk == pattern).count();
+        let (head, tail) = (text.get(..unit)?, text.get(times * unit..)?);
+        if times * unit < LONG {
+            return None;
+        }
+        let suffix = if tail.is_empty() { String::new() } else { format!(", suffix = {}", quote(tail)) };
+        Some(format!("{{ repeat = {}, times = {times}{suffix} }}", quote(head)))
+    })
 }
 
 impl Arg for Mem {
@@ -1088,5 +1104,8 @@ mod tests {
     fn bytes_print_in_the_shortest_form_that_reads_back() {
         assert_eq!(print_bytes(b"a\"b"), "\"a\\\"b\"");
         assert_eq!(print_bytes(&[0xff, 0]), "{ hex = \"ff00\" }");
+        assert_eq!(print_bytes(&[b'x'; 70]), "{ repeat = \"x\", times = 70 }");
+        let path = [b"./".repeat(40), b"f".to_vec()].concat();
+        assert_eq!(print_bytes(&path), "{ repeat = \"./\", times = 40, suffix = \"f\" }");
     }
 }

@@ -55,6 +55,12 @@ pub trait World {
         ops.iter().map(|op| self.call(task, op)).collect()
     }
 
+    /// The state of the whole tree, taken by the privileged task `task`.
+    #[cfg(feature = "engine")]
+    fn snapshot(&mut self, task: TaskId) -> crate::fuzz::Snapshot {
+        crate::fuzz::take_snapshot(&mut |op| self.call(task, op))
+    }
+
     /// Every capability that a task here can have: what "full" stands for.
     fn full_caps(&self) -> u64;
 

@@ -22,6 +22,7 @@ mod exec;
 #[derive(Clone, Debug)]
 pub struct Engine {
     mode: WalkMode,
+    protected: Protected,
     lacking: BTreeSet<Need>,
 }
 
@@ -47,15 +48,26 @@ impl Engine {
     /// If the engine cannot be made.
     pub fn new(ref_only: bool, without: &[Need]) -> std::result::Result<Engine, String> {
         let mode = if ref_only { WalkMode::RefOnly } else { WalkMode::Rcu };
-        let engine = Engine { mode, lacking: without.iter().copied().collect() };
+        // What the host of the verified cases has; rows that need other settings say so.
+        let protected = Protected { hardlinks: true, ..Protected::default() };
+        let engine = Engine { mode, protected, lacking: without.iter().copied().collect() };
         engine.make().map_err(|errno| format!("the engine cannot be made: {errno}"))?;
         Ok(engine)
     }
 
-    /// A fresh file system as the host has them by default.
+    /// The engine with these settings, for programs that decline nothing.
+    pub(crate) fn for_fuzzing(mode: WalkMode, protected: Protected) -> Engine {
+        Engine { mode, protected, lacking: BTreeSet::new() }
+    }
+
+    /// A fresh world.
+    pub(crate) fn fresh_world(&self) -> Result<EngineWorld> {
+        Ok(EngineWorld { vfs: self.make()?, tasks: Vec::new() })
+    }
+
+    /// A fresh file system.
     fn make(&self) -> Result<Vfs> {
-        let protected = Protected { hardlinks: true, ..Protected::default() };
-        let vfs = Vfs::builder().capacity(OBJECTS).protected(protected).build()?;
+        let vfs = Vfs::builder().capacity(OBJECTS).protected(self.protected).build()?;
         vfs.set_walk_mode(self.mode);
         Ok(vfs)
     }
@@ -78,8 +90,7 @@ impl Backend for Engine {
     }
 
     fn world(&self) -> std::result::Result<Box<dyn World>, String> {
-        let vfs = self.make().map_err(|errno| errno.to_string())?;
-        Ok(Box::new(EngineWorld { vfs, tasks: Vec::new() }))
+        self.fresh_world().map(|world| Box::new(world) as Box<dyn World>).map_err(|errno| errno.to_string())
     }
 }
 
@@ -106,7 +117,7 @@ fn lacks(op: &Op) -> Option<&'static str> {
 }
 
 /// A file system and the tasks in it.
-struct EngineWorld {
+pub(crate) struct EngineWorld {
     vfs: Vfs,
     tasks: Vec<Task>,
 }

@@ -16,6 +16,8 @@ pub mod divergence;
 pub mod engine;
 pub mod errno;
 pub mod expect;
+#[cfg(feature = "engine")]
+pub mod fuzz;
 pub mod host;
 pub mod identity;
 pub mod launch;

@@ -26,6 +26,10 @@ struct Cli {
 enum Command {
     /// Run behaviour rows. Exit status: 0 all passed, 1 some failed, 2 nothing was run.
     Rows(Rows),
+    /// Compare random calls on the host kernel and on the engine. Exit status: 0 no difference, 1 differences, 2 nothing
+    /// was run.
+    #[cfg(feature = "engine")]
+    Fuzz(Fuzz),
     /// List the calls that rows can make, with their arguments.
     Calls,
     /// List what rows can need of a system.
@@ -66,9 +70,28 @@ struct Rows {
     cases: PathBuf,
 }
 
+#[cfg(feature = "engine")]
+#[derive(clap::Args)]
+struct Fuzz {
+    /// How many calls to compare
+    #[arg(long, default_value_t = 100_000)]
+    ops: u64,
+    /// Seed of the first program
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Stop after so many differences
+    #[arg(long, default_value_t = 1)]
+    stop_after: usize,
+    /// Also say how often each call gave which answer
+    #[arg(long)]
+    answers: bool,
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Rows(rows) => run_rows(&rows),
+        #[cfg(feature = "engine")]
+        Command::Fuzz(fuzz) => run_fuzz(&fuzz),
         Command::Calls => {
             list_calls();
             Ok(ExitCode::SUCCESS)
@@ -170,6 +193,36 @@ fn run_rows(rows: &Rows) -> Result<ExitCode, String> {
     }
     let failed = report::Counts::of(&results).failed > 0;
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+#[cfg(feature = "engine")]
+fn run_fuzz(fuzz: &Fuzz) -> Result<ExitCode, String> {
+    let single = SingleThreaded::claim().map_err(|e| e.to_string())?;
+    let settings =
+        rcuwalk_oracle::fuzz::Settings { operations: fuzz.ops, seed: fuzz.seed, stop_after: fuzz.stop_after };
+    let summary = rcuwalk_oracle::fuzz::run(settings, &single, &mut |row| println!("{row}"))?;
+    if fuzz.answers {
+        let mut calls: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        for ((call, answer), count) in &summary.answers {
+            calls.entry(call).or_default().push(format!("{answer} {count}"));
+        }
+        for (call, answers) in calls {
+            println!("{call:14} {}", answers.join(", "));
+        }
+    }
+    let rate = summary.operations as f64 / summary.elapsed.as_secs_f64().max(1e-9);
+    println!(
+        "seed {}: {} calls in {} programs compared on host, engine and engine-ref ({:.0} % succeeded), {} snapshots, \
+         {:.0} calls/s, {} difference(s)",
+        fuzz.seed,
+        summary.operations,
+        summary.programs,
+        100.0 * summary.succeeded() as f64 / summary.operations.max(1) as f64,
+        summary.snapshots,
+        rate,
+        summary.rows.len()
+    );
+    Ok(ExitCode::from(u8::from(!summary.rows.is_empty())))
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {

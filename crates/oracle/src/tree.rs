@@ -318,7 +318,8 @@ impl Entry {
             Object::Dir | Object::File(_) => {}
         }
         if let Some(mode) = self.mode {
-            out.push_str(&format!(" {:04o}", mode.0));
+            // With a leading zero, which tells a mode from an owner.
+            out.push_str(&format!(" 0{:03o}", mode.0));
         }
         if !matches!(self.kind, Object::Hardlink(_)) {
             match self.owner {
@@ -417,6 +418,7 @@ mod tests {
         for line in [
             "d/ 0755 root",
             "f 0600 1000:100 'x y'",
+            "s 02755 root",
             "l -> d/f root",
             "h = f",
             "c char 1:3 0666 root",
@@ -430,7 +432,7 @@ mod tests {
     fn mistakes_are_named() {
         let message = |line: &str| Entry::parse(line).expect_err(line);
         assert!(message("f 0644 root bogus").contains("unexpected `bogus`"));
-        assert!(message("f 0644 root alc=u::rwx").contains("did you mean `acl`?"));
+        assert!(message("f 0644 root acll=u::rwx").contains("did you mean `acl`?"));
         assert!(message("f 0644 'open").contains("not closed"));
         assert!(message("l -> t 0777").contains("no mode"));
         assert!(message("d/ 0755 root 'text'").contains("only a regular file"));

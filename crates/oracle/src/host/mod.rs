@@ -8,6 +8,11 @@ mod exec;
 mod task;
 mod world;
 
+#[cfg(feature = "engine")]
+pub(crate) use task::{receive, send};
+#[cfg(feature = "engine")]
+pub(crate) use world::HostWorld;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

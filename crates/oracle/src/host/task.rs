@@ -25,6 +25,9 @@ pub(super) enum Request {
     Calls(Vec<Op>),
     /// Fork; the child serves the spare channel of this number.
     Fork(usize),
+    /// Report the state of the whole tree.
+    #[cfg(feature = "engine")]
+    Snapshot,
 }
 
 /// What a task answers.
@@ -38,10 +41,13 @@ pub(super) enum Answer {
     Outcomes(Vec<Outcome>),
     /// The process id of the forked child.
     Forked(i32),
+    /// The state of the whole tree.
+    #[cfg(feature = "engine")]
+    Snapshot(crate::fuzz::Snapshot),
 }
 
 /// Sends `message` with its length before it.
-pub(super) fn send<T: Serialize>(stream: &mut UnixStream, message: &T) -> Result<(), String> {
+pub(crate) fn send<T: Serialize>(stream: &mut UnixStream, message: &T) -> Result<(), String> {
     let bytes = postcard::to_stdvec(message).map_err(|e| e.to_string())?;
     let mut framed = (bytes.len() as u32).to_ne_bytes().to_vec();
     framed.extend_from_slice(&bytes);
@@ -49,7 +55,7 @@ pub(super) fn send<T: Serialize>(stream: &mut UnixStream, message: &T) -> Result
 }
 
 /// Receives what [`send`] sent; `None` if the other end has closed.
-pub(super) fn receive<T: DeserializeOwned>(stream: &mut UnixStream) -> Result<Option<T>, String> {
+pub(crate) fn receive<T: DeserializeOwned>(stream: &mut UnixStream) -> Result<Option<T>, String> {
     let mut len = [0; 4];
     match stream.read_exact(&mut len) {
         Ok(()) => {}
@@ -92,6 +98,10 @@ impl Task {
                     Answer::Outcomes(ops.iter().map(|op| self.perform(op)).collect())
                 }
                 Ok(Some(Request::Fork(spare))) => self.fork(spare),
+                #[cfg(feature = "engine")]
+                Ok(Some(Request::Snapshot)) => {
+                    Answer::Snapshot(crate::fuzz::take_snapshot(&mut |op| self.perform(op)))
+                }
                 Ok(None) | Err(_) => exit_now(0),
             };
             if send(&mut self.channel, &answer).is_err() {
@@ -149,6 +159,21 @@ fn lowest_copy(fd: &OwnedFd) -> Outcome {
 
 /// Makes a call that is one system call.
 fn syscall(op: &Op) -> Outcome {
+    /// How often a scoped walk is tried again.
+    const PATIENCE: usize = 1000;
+    let scoped = matches!(op, Op::Openat2 { how, .. } if how.resolve.0 & 0x18 != 0 && how.resolve.0 & 0x20 == 0);
+    for _ in 0..if scoped { PATIENCE } else { 0 } {
+        // A scoped walk over `..` is EAGAIN when anybody on the machine renames or mounts meanwhile; callers are meant
+        // to try again.
+        match once(op) {
+            Outcome::Error(libc::EAGAIN) => {}
+            outcome => return outcome,
+        }
+    }
+    once(op)
+}
+
+fn once(op: &Op) -> Outcome {
     let mut frame = Frame::new();
     let Some(number) = op.lower(&mut frame) else {
         return Outcome::Broken(format!("`{}` is not for a task", op.name()));

@@ -35,7 +35,7 @@ struct Process {
 }
 
 /// This process's mount namespace and the tasks it has forked.
-pub(super) struct HostWorld {
+pub(crate) struct HostWorld {
     single: SingleThreaded,
     proc: OwnedFd,
     tasks: Vec<Process>,
@@ -62,7 +62,7 @@ fn pair() -> Result<(UnixStream, UnixStream), String> {
 
 impl HostWorld {
     /// Moves this process into a world of its own; there is no way back, so it is a process made for it.
-    pub(super) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
+    pub(crate) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
         let full_caps = capabilities()?[1];
         let proc = private(File::open("/proc").map_err(|e| format!("/proc: {e}"))?)?;
         must("unshare(CLONE_NEWNS)", nr::unshare, |f| f.int(libc::CLONE_NEWNS as u64))?;
@@ -98,6 +98,36 @@ impl HostWorld {
             settings: BTreeMap::new(),
             leftover,
         })
+    }
+
+    /// Ends all tasks and empties the tree: much cheaper than a new world.
+    #[cfg(feature = "engine")]
+    pub(crate) fn renew(&mut self) -> Result<(), String> {
+        self.end_tasks();
+        self.next_spare = 0;
+        let root = Path::new("/");
+        clear_flags(root);
+        remove_children(root);
+        must("chown", nr::chown, |f| {
+            f.string(b"/");
+            f.int(0);
+            f.int(0);
+        })?;
+        remove_attributes(root)?;
+        must("chmod", nr::chmod, |f| {
+            f.string(b"/");
+            f.int(0o755);
+        })
+        .map(drop)
+    }
+
+    /// Kills the tasks and waits for them.
+    fn end_tasks(&mut self) {
+        for process in self.tasks.drain(..) {
+            kill(process.pid);
+            // A task forked by another task is not ours to wait for.
+            let _ = wait(process.pid, true);
+        }
     }
 
     /// What the new process of a task keeps, and nothing else of ours.
@@ -331,6 +361,15 @@ impl World for HostWorld {
         self.batch(task, ops)
     }
 
+    #[cfg(feature = "engine")]
+    fn snapshot(&mut self, task: TaskId) -> crate::fuzz::Snapshot {
+        match self.ask(task, &Request::Snapshot) {
+            Ok(Answer::Snapshot(snapshot)) => snapshot,
+            // An empty snapshot lacks the root directory, so it never equals a proper one.
+            _ => crate::fuzz::Snapshot::default(),
+        }
+    }
+
     fn full_caps(&self) -> u64 {
         self.full_caps
     }
@@ -342,11 +381,7 @@ impl World for HostWorld {
 
 impl Drop for HostWorld {
     fn drop(&mut self) {
-        for process in &self.tasks {
-            kill(process.pid);
-            // A task forked by another task is not ours to wait for.
-            let _ = wait(process.pid, true);
-        }
+        self.end_tasks();
         for (path, value) in &self.settings {
             if let Err(why) = write_at(self.proc.as_raw_fd(), path, value.trim()) {
                 eprintln!("could not restore {path} to {value}: {why}");
@@ -386,6 +421,24 @@ fn remove_children(dir: &Path) {
             let _ = std::fs::remove_file(&path);
         }
     }
+}
+
+/// Removes every extended attribute.
+#[cfg(feature = "engine")]
+fn remove_attributes(path: &Path) -> Result<(), String> {
+    let path = path.as_os_str().as_encoded_bytes();
+    let mut frame = Frame::new();
+    frame.string(path);
+    frame.room(65536);
+    frame.int(65536);
+    let len = frame.call(nr::listxattr).map_err(crate::errno::name)?;
+    for name in frame.out()[..len as usize].split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        must("removexattr", nr::removexattr, |f| {
+            f.string(path);
+            f.string(name);
+        })?;
+    }
+    Ok(())
 }
 
 fn clear_flags(path: &Path) {

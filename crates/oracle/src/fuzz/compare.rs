@@ -1,0 +1,185 @@
+//! When two answers are the same.
+//!
+//! Inode and device numbers are each system's own. Times are compared where they were set explicitly (everything before
+//! [`LONG_AGO`]) and otherwise by whether they have moved since the last snapshot: the host's clock is coarse, but a
+//! stamp that follows a snapshot always differs from what the snapshot saw, except where noted.
+
+use std::collections::BTreeMap;
+
+use crate::fuzz::program::{Difference, Program, Trace};
+use crate::fuzz::snapshot::{Snapshot, State};
+use crate::outcome::{Outcome, Stat, Time, show, type_name};
+
+/// Programs set times before this second only; whatever is later came from a clock.
+const LONG_AGO: i64 = 1_600_000_000;
+
+/// The first place where the engine's trace differs from the host's.
+pub(super) fn first_difference(
+    program: &Program,
+    host: &Trace,
+    engine: &Trace,
+    system: &str,
+) -> Option<Difference> {
+    let mut before: Option<(&Snapshot, &Snapshot)> = None;
+    let mut checked = 0;
+    let outcome_difference = |from: usize, to: usize| {
+        (from..to).find_map(|i| {
+            let what = outcomes_differ(host.outcomes.get(i), engine.outcomes.get(i))?;
+            Some(Difference {
+                system: system.to_owned(),
+                step: Some(i),
+                what: format!("{}: {what}", program.steps[i].1.print()),
+                path: None,
+                steps: i + 1,
+            })
+        })
+    };
+    for ((at, theirs), (_, ours)) in host.snapshots.iter().zip(&engine.snapshots) {
+        if let Some(difference) = outcome_difference(checked, *at) {
+            return Some(difference);
+        }
+        checked = *at;
+        if let Some((path, what)) = snapshots_differ(theirs, ours, before) {
+            return Some(Difference {
+                system: system.to_owned(),
+                step: None,
+                what: format!("after {at} calls, {}: {what}", show(&path)),
+                path: Some(path),
+                steps: *at,
+            });
+        }
+        before = Some((theirs, ours));
+    }
+    outcome_difference(checked, program.steps.len())
+}
+
+/// The difference between two answers, if there is one.
+fn outcomes_differ(host: Option<&Outcome>, engine: Option<&Outcome>) -> Option<String> {
+    let (Some(host), Some(engine)) = (host, engine) else { return Some("an answer is missing".to_owned()) };
+    match (host, engine) {
+        (Outcome::Stat(a), Outcome::Stat(b)) => stats_differ(a, b),
+        (Outcome::Entries(a), Outcome::Entries(b)) => {
+            let sorted = |entries: &[(Vec<u8>, u8)]| {
+                let mut entries = entries.to_vec();
+                entries.sort();
+                entries
+            };
+            (sorted(a) != sorted(b)).then(|| format!("host {host}, engine {engine}"))
+        }
+        _ => (host != engine).then(|| format!("host {host}, engine {engine}")),
+    }
+}
+
+/// An explicit time, or `None` for one that came from a clock.
+fn explicit(time: Time) -> Option<Time> {
+    (time.sec < LONG_AGO).then_some(time)
+}
+
+fn stats_differ(a: &Stat, b: &Stat) -> Option<String> {
+    let mut wrong = Vec::new();
+    let mut compare = |name: &str, a: i128, b: i128| {
+        if a != b {
+            wrong.push(if name == "mode" {
+                format!("mode: host {a:o}, engine {b:o}")
+            } else {
+                format!("{name}: host {a}, engine {b}")
+            });
+        }
+    };
+    compare("mode", a.mode.into(), b.mode.into());
+    compare("uid", a.uid.into(), b.uid.into());
+    compare("gid", a.gid.into(), b.gid.into());
+    compare("nlink", a.nlink.into(), b.nlink.into());
+    compare("rdev", a.rdev.into(), b.rdev.into());
+    compare("size", a.size.into(), b.size.into());
+    if a.mode & 0o170000 == 0o100000 { compare("blocks", a.blocks.into(), b.blocks.into()); }
+    compare("blksize", a.blksize.into(), b.blksize.into());
+    if let (Some(a), Some(b)) = (a.extra, b.extra) {
+        compare("mask", a.mask.into(), b.mask.into());
+        compare("attributes", a.attributes.into(), b.attributes.into());
+        compare("attributes_mask", a.attributes_mask.into(), b.attributes_mask.into());
+    }
+    for (name, a, b) in [("atime", a.atime, b.atime), ("mtime", a.mtime, b.mtime), ("ctime", a.ctime, b.ctime)] {
+        if explicit(a) != explicit(b) {
+            wrong.push(format!("{name}: host {a}, engine {b}"));
+        }
+    }
+    (!wrong.is_empty()).then(|| format!("{} {}", type_name(a.mode), wrong.join("; ")))
+}
+
+/// The first object that differs, and how.
+fn snapshots_differ(
+    host: &Snapshot,
+    engine: &Snapshot,
+    before: Option<(&Snapshot, &Snapshot)>,
+) -> Option<(Vec<u8>, String)> {
+    for path in host.objects.keys().chain(engine.objects.keys()) {
+        let (a, b) = match (host.objects.get(path), engine.objects.get(path)) {
+            (Some(a), Some(b)) => (a, b),
+            (Some(_), None) => return Some((path.clone(), "exists on the host only".to_owned())),
+            (None, _) => return Some((path.clone(), "exists in the engine only".to_owned())),
+        };
+        if let Some(what) = states_differ(a, b) {
+            return Some((path.clone(), what));
+        }
+    }
+    if aliases(host) != aliases(engine) {
+        let (a, b) = (aliases(host), aliases(engine));
+        let path = a.iter().find(|(path, first)| b.get(*path) != Some(first)).map(|(path, _)| path.clone());
+        return Some((path.unwrap_or_default(), "belongs to another set of hard links".to_owned()));
+    }
+    let (old_host, old_engine) = before?;
+    host.objects.iter().find_map(|(path, a)| {
+        let b = engine.objects.get(path)?;
+        let old = |snapshot: &Snapshot, ino| snapshot.objects.values().find(|s| s.stat.ino == ino).map(|s| s.stat.clone());
+        let old_a = old(old_host, a.stat.ino)?;
+        let old_b = old(old_engine, b.stat.ino)?;
+        moved_differently(&old_a, &a.stat, &old_b, &b.stat).map(|what| (path.clone(), what))
+    })
+}
+
+fn states_differ(a: &State, b: &State) -> Option<String> {
+    if let Some(what) = stats_differ(&a.stat, &b.stat) {
+        return Some(what);
+    }
+    if a.data != b.data {
+        return Some(format!("contents: host {}, engine {}", a.data, b.data));
+    }
+    if a.names != b.names {
+        return Some(format!("attributes: host {}, engine {}", a.names, b.names));
+    }
+    let values = a.values.iter().zip(&b.values).find(|(a, b)| a != b);
+    values.map(|(a, b)| format!("attribute value: host {a}, engine {b}"))
+}
+
+/// For each path, the first path of the same inode.
+fn aliases(snapshot: &Snapshot) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut first: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    snapshot
+        .objects
+        .iter()
+        .map(|(path, state)| {
+            let name = first.entry(state.stat.ino).or_insert_with(|| path.clone());
+            (path.clone(), name.clone())
+        })
+        .collect()
+}
+
+/// Whether mtime and ctime have moved on one side only.
+///
+/// A directory may be stamped by link, unlink and rmdir with a coarse stamp of the other inode, so for directories only
+/// "the host has moved and the engine has not" counts. Access times are coarse on the host and prove nothing.
+fn moved_differently(old_a: &Stat, a: &Stat, old_b: &Stat, b: &Stat) -> Option<String> {
+    let directory = a.mode & 0o170000 == 0o040000;
+    let times = |s: &Stat| [s.mtime, s.ctime];
+    for (i, name) in ["mtime", "ctime"].into_iter().enumerate() {
+        let host = times(old_a)[i] != times(a)[i];
+        let engine = times(old_b)[i] != times(b)[i];
+        let wrong = if directory { host && !engine } else { host != engine };
+        if wrong {
+            let say = |moved| if moved { "moved" } else { "stayed" };
+            return Some(format!("{name}: {} on the host, {} in the engine", say(host), say(engine)));
+        }
+    }
+    None
+}

@@ -1,0 +1,183 @@
+//! The differential fuzzer: random worlds and calls, on the host kernel and on the engine, answer by answer.
+//!
+//! A [`Program`] is a tree, a few identities and a sequence of calls, all chosen in advance from a seed. Both systems run
+//! it; every answer is compared, and now and then the whole tree (names, types, modes, owners, links, sizes, contents,
+//! attributes, which times have moved). A difference is shrunk to the few calls it needs and printed as a row that
+//! expects what the kernel answered.
+
+mod compare;
+mod generate;
+mod host;
+mod program;
+mod shrink;
+mod snapshot;
+
+pub use generate::Generator;
+pub use program::{Difference, Program, Trace};
+pub use snapshot::{Snapshot, State, take as take_snapshot};
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rcuwalk::WalkMode;
+
+use crate::engine::Engine;
+use crate::outcome::Outcome;
+use crate::run::Mismatch;
+use crate::sys::SingleThreaded;
+
+/// What to fuzz, and how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many calls to compare.
+    pub operations: u64,
+    /// Seed of the first program; program `n` has its own, derived from it.
+    pub seed: u64,
+    /// How many differences to shrink and print before stopping.
+    pub stop_after: usize,
+}
+
+/// What the fuzzer has done.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Programs run.
+    pub programs: u64,
+    /// Calls compared.
+    pub operations: u64,
+    /// Snapshots of the whole tree compared.
+    pub snapshots: u64,
+    /// How the calls ended on the host: by name of the call and of the answer ("ok" or an errno). It shows what the
+    /// programs reach.
+    pub answers: BTreeMap<(&'static str, String), u64>,
+    /// Differences found, each shrunk, as rows.
+    pub rows: Vec<String>,
+    /// Time spent.
+    pub elapsed: Duration,
+}
+
+impl Summary {
+    fn count(&mut self, program: &Program, host: &Trace) {
+        self.programs += 1;
+        self.operations += program.steps.len() as u64;
+        self.snapshots += host.snapshots.len() as u64;
+        for ((_, op), outcome) in program.steps.iter().zip(&host.outcomes) {
+            let answer = match outcome {
+                Outcome::Error(errno) => crate::errno::name(*errno),
+                _ => "ok".to_owned(),
+            };
+            *self.answers.entry((op.name(), answer)).or_default() += 1;
+        }
+    }
+
+    /// How many calls succeeded on the host.
+    pub fn succeeded(&self) -> u64 {
+        self.answers.iter().filter(|((_, answer), _)| answer == "ok").map(|(_, n)| n).sum()
+    }
+}
+
+/// The seed of program `n`.
+pub fn seed_of(seed: u64, n: u64) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n)
+}
+
+/// Runs programs until enough calls were compared or enough differences found. `report` is called with each row.
+///
+/// # Errors
+///
+/// If the host or the engine cannot run programs at all.
+pub fn run(
+    settings: Settings,
+    single: &SingleThreaded,
+    report: &mut dyn FnMut(&str),
+) -> Result<Summary, String> {
+    let mut duel = Duel::new(single)?;
+    let start = Instant::now();
+    let mut summary = Summary::default();
+    // While the host runs one program, the next one is made.
+    let mut next = duel.make(settings.seed, 0)?;
+    while summary.operations < settings.operations && summary.rows.len() < settings.stop_after {
+        let round = next;
+        duel.host.send(&round.program)?;
+        next = duel.make(settings.seed, summary.programs + 1)?;
+        let host = duel.host.receive()?;
+        let difference = duel.judge(&round, &host)?;
+        summary.count(&round.program, &host);
+        if difference.is_some() {
+            let row = duel.shrink(round.program, round.seed)?;
+            report(&row);
+            summary.rows.push(row);
+        }
+    }
+    summary.elapsed = start.elapsed();
+    Ok(summary)
+}
+
+/// A program and what its guide made of it.
+struct Round {
+    seed: u64,
+    program: Program,
+    guide: Trace,
+}
+
+/// The host and the engines, which run the same programs.
+struct Duel {
+    host: host::Executor,
+    guide: Engine,
+    other: Engine,
+}
+
+impl Duel {
+    fn new(single: &SingleThreaded) -> Result<Duel, String> {
+        let protected = host::protected_settings()?;
+        Ok(Duel {
+            host: host::Executor::start(single)?,
+            guide: Engine::for_fuzzing(WalkMode::Rcu, protected),
+            other: Engine::for_fuzzing(WalkMode::RefOnly, protected),
+        })
+    }
+
+    /// Makes the program `n` of a seed.
+    fn make(&self, seed: u64, n: u64) -> Result<Round, String> {
+        let seed = seed_of(seed, n);
+        let mut world = self.guide.fresh_world().map_err(|errno| format!("engine: {errno}"))?;
+        let (program, guide) = Generator::new(seed)
+            .program(&mut world, self.host.full_caps())
+            .map_err(|m| format!("seed {seed:#x}: {} {}", m.call, m.difference))?;
+        Ok(Round { seed, program, guide })
+    }
+
+    /// Compares what the engines and the host made of a program.
+    fn judge(&self, round: &Round, host: &Trace) -> Result<Option<Difference>, String> {
+        let program = &round.program;
+        if let Some(difference) = compare::first_difference(program, host, &round.guide, "engine") {
+            return Ok(Some(difference));
+        }
+        let other = run_on(&self.other, program)?;
+        Ok(compare::first_difference(program, host, &other, "engine-ref"))
+    }
+
+    /// Runs `program` everywhere; the first difference, and what the host answered.
+    fn fight(&mut self, program: &Program) -> Result<(Option<Difference>, Trace), String> {
+        self.host.send(program)?;
+        let guide = run_on(&self.guide, program)?;
+        let host = self.host.receive()?;
+        let round = Round { seed: 0, program: program.clone(), guide };
+        Ok((self.judge(&round, &host)?, host))
+    }
+
+    /// The row of the smallest program that shows the difference.
+    fn shrink(&mut self, program: Program, seed: u64) -> Result<String, String> {
+        let small =
+            shrink::shrink(program, &mut |candidate| self.fight(candidate).map(|(difference, _)| difference))?;
+        let (difference, trace) = self.fight(&small)?;
+        Ok(match difference {
+            Some(difference) => small.row(&trace, &difference, seed),
+            None => format!("# seed {seed:#x}: a difference that did not show again\n"),
+        })
+    }
+}
+
+fn run_on(engine: &Engine, program: &Program) -> Result<Trace, String> {
+    let mut world = engine.fresh_world().map_err(|errno| format!("engine: {errno}"))?;
+    program.run(&mut world).map_err(|m: Mismatch| format!("the engine cannot make the world: {} {}", m.call, m.difference))
+}

@@ -1,0 +1,172 @@
+//! Programs: what is run, on anything that is a [`World`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{TaskId, World};
+use crate::expect::Expect;
+use crate::fuzz::snapshot::{self, Snapshot};
+use crate::identity::Identity;
+use crate::op::Op;
+use crate::outcome::Outcome;
+use crate::read::quote;
+use crate::run::{Mismatch, build};
+use crate::tree::Entry;
+use crate::words::CapSet;
+
+/// A world and what is done in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// The tree at the start.
+    pub tree: Vec<Entry>,
+    /// Who acts.
+    pub tasks: Vec<Identity>,
+    /// Calls: index of the task, call.
+    pub steps: Vec<(usize, Op)>,
+    /// A snapshot is taken after so many calls, and at the end.
+    pub interval: usize,
+}
+
+/// What a system made of a program.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Trace {
+    /// The answer to each call.
+    pub outcomes: Vec<Outcome>,
+    /// Snapshots: number of calls made before, whole tree.
+    pub snapshots: Vec<(usize, Snapshot)>,
+}
+
+/// Where two systems differ.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The engine that differs from the host.
+    pub system: String,
+    /// Index of the call that answered differently, if it was a call.
+    pub step: Option<usize>,
+    /// What differs, for a person.
+    pub what: String,
+    /// Path of the object whose state differs, if it was a snapshot.
+    pub path: Option<Vec<u8>>,
+    /// Calls made before the difference showed.
+    pub steps: usize,
+}
+
+impl Program {
+    /// The program with "full" capability sets replaced by those the host has, so that both sides start equal.
+    pub(super) fn with_capabilities(&self, full: u64) -> Program {
+        let mut program = self.clone();
+        for who in &mut program.tasks {
+            for set in [
+                &mut who.effective,
+                &mut who.permitted,
+                &mut who.inheritable,
+                &mut who.ambient,
+                &mut who.bounding,
+            ] {
+                *set = CapSet(set.0 & full);
+            }
+        }
+        program
+    }
+
+    /// Runs it in a fresh world.
+    ///
+    /// # Errors
+    ///
+    /// If the tree or the tasks could not be made.
+    pub fn run(&self, world: &mut dyn World) -> Result<Trace, Mismatch> {
+        let mut run = Run::start(self, world)?;
+        let mut at = 0;
+        while at < self.steps.len() {
+            let task = self.steps[at].0;
+            let boundary = (at / self.interval + 1) * self.interval;
+            let mut end = at;
+            while end < self.steps.len() && end < boundary && self.steps[end].0 == task {
+                end += 1;
+            }
+            let ops: Vec<Op> = self.steps[at..end].iter().map(|(_, op)| op.clone()).collect();
+            run.calls(task, &ops);
+            at = end;
+            run.snapshot_if_due(self.interval, at == self.steps.len());
+        }
+        Ok(run.finish())
+    }
+
+    /// The program as a row that expects what the host answered.
+    pub fn row(&self, host: &Trace, difference: &Difference, seed: u64) -> String {
+        let mut out = format!(
+            "# {}: {}\n[[case]]\nname = \"fuzz_{seed:016x}\"\ntree = [\n",
+            difference.system,
+            difference.what.replace('\n', " ")
+        );
+        for entry in &self.tree {
+            out.push_str(&format!("  {},\n", quote(&entry.print())));
+        }
+        out.push_str("]\n");
+        let used = |i: usize| self.steps.iter().any(|(task, _)| *task == i);
+        let tasks: Vec<String> = (0..self.tasks.len())
+            .filter(|i| used(*i))
+            .map(|i| format!("t{i} = {}", self.tasks[i].print()))
+            .collect();
+        out.push_str(&format!("tasks = {{ {} }}\ncalls = [\n", tasks.join(", ")));
+        for ((task, op), outcome) in self.steps.iter().zip(&host.outcomes) {
+            let expect = Expect::exactly(outcome).print(op.kind());
+            out.push_str(&format!("  {{ task = \"t{task}\", {}, expect = {expect} }},\n", op.print()));
+        }
+        if let (Some(path), Some((_, snapshot))) = (&difference.path, host.snapshots.last()) {
+            for (op, outcome) in snapshot::calls_for(snapshot, path) {
+                let expect = Expect::exactly(&outcome).print(op.kind());
+                out.push_str(&format!("  {{ task = \"root\", {}, expect = {expect} }},\n", op.print()));
+            }
+        }
+        out.push_str(&format!("]\nwhy = \"found by the fuzzer, seed {seed:#x}\"\n"));
+        out
+    }
+}
+
+/// A program on its way through a world.
+pub(super) struct Run<'a> {
+    world: &'a mut dyn World,
+    observer: TaskId,
+    tasks: Vec<TaskId>,
+    trace: Trace,
+}
+
+impl<'a> Run<'a> {
+    /// Makes the tree and the tasks.
+    pub(super) fn start(program: &Program, world: &'a mut dyn World) -> Result<Run<'a>, Mismatch> {
+        build(world, &program.tree)?;
+        let observer = world.spawn(&Identity::root()).map_err(Mismatch::general)?;
+        let mut tasks = Vec::with_capacity(program.tasks.len());
+        for who in &program.tasks {
+            tasks.push(world.spawn(who).map_err(Mismatch::general)?);
+        }
+        Ok(Run { world, observer, tasks, trace: Trace::default() })
+    }
+
+    /// Makes a call; its answer.
+    pub(super) fn call(&mut self, task: usize, op: &Op) -> &Outcome {
+        let outcome = self.world.call(self.tasks[task], op);
+        self.trace.outcomes.push(outcome);
+        self.trace.outcomes.last().expect("pushed above")
+    }
+
+    /// Makes several calls.
+    fn calls(&mut self, task: usize, ops: &[Op]) {
+        self.trace.outcomes.extend(self.world.calls(self.tasks[task], ops));
+    }
+
+    /// Takes a snapshot if the program wants one at this point.
+    pub(super) fn snapshot_if_due(&mut self, interval: usize, end: bool) -> Option<&Snapshot> {
+        let at = self.trace.outcomes.len();
+        if !end && at % interval != 0 {
+            return None;
+        }
+        self.trace.snapshots.push((at, self.world.snapshot(self.observer)));
+        self.trace.snapshots.last().map(|(_, snapshot)| snapshot)
+    }
+
+    /// What the world made of the program.
+    pub(super) fn finish(self) -> Trace {
+        self.trace
+    }
+}
