@@ -4,7 +4,7 @@
 
 use crate::acl::Acl;
 use crate::errno::{Errno, Result};
-use crate::inode::{RacyAcl, Touch};
+use crate::inode::Touch;
 use crate::mount::Path;
 use crate::namei::Lookup;
 use crate::setattr::{self, Utimes};
@@ -26,7 +26,7 @@ impl Task {
     ) -> Result<R> {
         let place = self.with_at(dirfd, |at| self.lookup_held(at, path, lookup, |_| Ok(())))?;
         let result = change(place, self.kernel.store.d_inode(place.dentry));
-        self.kernel.store.dput(place.dentry);
+        self.kernel.path_put(place);
         result
     }
 
@@ -71,11 +71,11 @@ impl Task {
 
     /// Kernel: fs/open.c `chmod_common()`.
     fn chmod_common(&self, place: Path, inode: Handle, mode: u32) -> Result<()> {
-        self.want_write(place)?;
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
         let (now, mut ns) = (kernel.now(), store.lock());
+        self.want_write(place)?;
         let i = store.inode(inode);
-        let mode = setattr::chmod(&i.attr(), &self.cred, mode)?;
+        let mode = setattr::chmod(&kernel.attr(place.mnt, i), &self.cred, mode)?;
         let old = i.acl.get();
         // The ACL's entries of the three classes follow the mode.
         let new = if old == 0 {
@@ -138,11 +138,12 @@ impl Task {
 
     /// Kernel: fs/open.c `chown_common()`.
     fn chown_common(&self, place: Path, inode: Handle, uid: u32, gid: u32) -> Result<()> {
-        self.want_write(place)?;
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
         let (now, mut ns) = (kernel.now(), store.lock());
+        self.want_write(place)?;
         let i = store.inode(inode);
-        let new = setattr::chown(&i.attr(), &self.cred, &kernel.id_view(), uid, gid)?;
+        let attr = kernel.attr(place.mnt, i);
+        let new = setattr::chown(&attr, &self.cred, &kernel.id_view(place.mnt), uid, gid)?;
         store.change_inode(&mut ns, inode, |i, ns| {
             i.uid.set(new.uid.unwrap_or(i.uid.get()));
             i.gid.set(new.gid.unwrap_or(i.gid.get()));
@@ -190,12 +191,12 @@ impl Task {
     /// Kernel: fs/utimes.c `vfs_utimes()`.
     fn utimes_common(&self, place: Path, inode: Handle, times: Option<[Timespec; 2]>) -> Result<()> {
         let wanted = Utimes::parse(times)?;
-        self.want_write(place)?;
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
         let (now, mut ns) = (kernel.now(), store.lock());
+        self.want_write(place)?;
         let i = store.inode(inode);
-        let acl = RacyAcl { store, blob: i.acl.get() };
-        wanted.may_set(kernel.sb_rdonly(), &i.attr(), &acl, &self.cred)?;
+        let (attr, acl) = (kernel.attr(place.mnt, i), kernel.racy_acl(place.mnt, i));
+        wanted.may_set(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred)?;
         let mut new = store.times(&ns, inode);
         new.atime = wanted.atime.apply(new.atime, now);
         new.mtime = wanted.mtime.apply(new.mtime, now);

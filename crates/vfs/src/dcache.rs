@@ -4,8 +4,8 @@
 //! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
 //! cache lines.
 
-use crate::store::{Slot, Store};
-use crate::uapi::{S_IFDIR, S_IFMT};
+use crate::store::{Namespace, Slot, Store};
+use crate::uapi::{S_IFDIR, S_IFLNK, S_IFMT};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{ChainsView, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, View, type_stable};
 
@@ -55,10 +55,13 @@ impl Meta {
     const LIVE: u32 = 1 << 13;
     /// A directory that anybody may search: all three x bits and no access ACL (S9).
     const MAY_SEARCH: u32 = 1 << 14;
+    /// Coming to it takes more than standing on it: it is a link, or something is mounted over it. Kernel: `d_managed()`.
+    const STEP: u32 = 1 << 15;
 
     pub(crate) fn new(name_len: usize, mode: u32) -> Meta {
         debug_assert!(name_len <= 255);
-        Meta(name_len as u32 | ((mode & S_IFMT) >> 12) << Self::TYPE_SHIFT | Self::LIVE)
+        let step = if mode & S_IFMT == S_IFLNK { Self::STEP } else { 0 };
+        Meta(name_len as u32 | ((mode & S_IFMT) >> 12) << Self::TYPE_SHIFT | Self::LIVE | step)
     }
 
     #[inline(always)]
@@ -75,6 +78,28 @@ impl Meta {
     #[inline(always)]
     pub(crate) fn is_dir(self) -> bool {
         self.file_type() == S_IFDIR
+    }
+
+    /// A link, or a place that something is mounted over.
+    #[inline(always)]
+    pub(crate) fn takes_step(self) -> bool {
+        self.0 & Self::STEP != 0
+    }
+
+    /// A directory that nothing is mounted over.
+    #[inline(always)]
+    pub(crate) fn is_plain_dir(self) -> bool {
+        self.0 & (0xf << Self::TYPE_SHIFT | Self::STEP) == (S_IFDIR >> 12) << Self::TYPE_SHIFT
+    }
+
+    /// Whether something is mounted over it, in some namespace. Links are not mounted over.
+    #[inline(always)]
+    pub(crate) fn is_mounted(self) -> bool {
+        self.takes_step() && self.file_type() != S_IFLNK
+    }
+
+    pub(crate) fn with_mounted(self, yes: bool) -> Meta {
+        Meta(if yes { self.0 | Self::STEP } else { self.0 & !Self::STEP })
     }
 
     /// Whether this is a hashed dentry whose name is `len` bytes long.
@@ -264,6 +289,13 @@ impl Store {
                 return Seen { dentry, seq, meta };
             }
         }
+    }
+
+    /// Notes whether something is mounted over `dentry`.
+    pub(crate) fn set_mounted(&self, _: &Namespace, dentry: Handle, yes: bool) {
+        let d = self.dentry(dentry);
+        let _change = d.seq.write();
+        d.meta.set(Meta(d.meta.get()).with_mounted(yes).0);
     }
 
     /// Gives a reference back, and frees the dentry, and its inode with it, if it was the last.

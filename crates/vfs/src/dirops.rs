@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) struct Change<'a> {
     pub(crate) kernel: &'a Kernel,
     cred: &'a Cred,
+    /// The mount through which the directories are seen.
+    mnt: Handle,
     pub(crate) ns: NsGuard<'a>,
     now: Timespec,
 }
@@ -37,9 +39,26 @@ pub(crate) struct NewNode<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(crate) fn new(kernel: &'a Kernel, cred: &'a Cred) -> Self {
+    /// Takes the lock to change what is seen through mount `mnt`, if anything can be written through it.
+    ///
+    /// # Errors
+    ///
+    /// `EROFS`.
+    pub(crate) fn new(kernel: &'a Kernel, cred: &'a Cred, mnt: Handle) -> Result<Self> {
+        let change = Change::look(kernel, cred, mnt);
+        change.want_write()?;
+        Ok(change)
+    }
+
+    /// Takes the lock, to see first.
+    pub(crate) fn look(kernel: &'a Kernel, cred: &'a Cred, mnt: Handle) -> Self {
         let now = kernel.now();
-        Change { kernel, cred, ns: kernel.store.lock(), now }
+        Change { kernel, cred, mnt, ns: kernel.store.lock(), now }
+    }
+
+    /// Kernel: fs/namespace.c `mnt_want_write()`.
+    pub(crate) fn want_write(&self) -> Result<()> {
+        if self.kernel.mount_rdonly(self.mnt) { Err(Errno::EROFS) } else { Ok(()) }
     }
 
     fn inode(&self, dentry: Handle) -> Handle {
@@ -47,18 +66,17 @@ impl<'a> Change<'a> {
     }
 
     fn attr(&self, dentry: Handle) -> InodeAttr {
-        self.kernel.store.inode(self.inode(dentry)).attr()
+        self.kernel.attr(self.mnt, self.kernel.store.inode(self.inode(dentry)))
     }
 
     fn acl(&self, dentry: Handle) -> RacyAcl<'a> {
-        let store = &self.kernel.store;
-        RacyAcl { store, blob: store.inode(self.inode(dentry)).acl.get() }
+        self.kernel.racy_acl(self.mnt, self.kernel.store.inode(self.inode(dentry)))
     }
 
     /// Runs a permission check that asks for a directory.
     fn in_dir<R>(&self, dir: Handle, check: impl FnOnce(&Parent<'_, RacyAcl<'_>>) -> Result<R>) -> Result<R> {
         let (attr, acl) = (self.attr(dir), self.acl(dir));
-        check(&Parent { sb_rdonly: self.kernel.sb_rdonly(), attr: &attr, acl: &acl })
+        check(&Parent { sb_rdonly: self.kernel.sb_rdonly(self.mnt), attr: &attr, acl: &acl })
     }
 
     /// The entry `name` of `dir`, if there is one.
@@ -76,13 +94,13 @@ impl<'a> Change<'a> {
 
     /// Whether a new entry may be made in `dir`. Kernel: fs/namei.c `may_create()`.
     pub(crate) fn may_create(&self, dir: Handle) -> Result<()> {
-        let can_store = self.kernel.id_view().can_store(self.cred.fsuid(), self.cred.fsgid());
+        let can_store = self.kernel.id_view(self.mnt).can_store(self.cred.fsuid(), self.cred.fsgid());
         self.in_dir(dir, |parent| perm::may_create(parent, can_store, self.cred))
     }
 
     /// Whether `victim` may be taken out of `dir`. Kernel: fs/namei.c `may_delete()`.
     fn may_delete(&self, dir: Handle, victim: Handle, want: Victim) -> Result<()> {
-        let is_root = victim == self.kernel.root().dentry;
+        let is_root = self.kernel.store.dentry(victim).parent.get() == victim;
         self.in_dir(dir, |parent| perm::may_delete(parent, &self.attr(victim), is_root, want, self.cred))
     }
 
@@ -112,7 +130,8 @@ impl<'a> Change<'a> {
         let default = kernel.default_acl(self.inode(dir))?;
         let attr = self.attr(dir);
         let dir_gid = kernel.store.inode(self.inode(dir)).gid.get();
-        let place = NewIn { dir: &attr, dir_gid, default_acl: default.as_ref(), view: kernel.id_view() };
+        let place =
+            NewIn { dir: &attr, dir_gid, default_acl: default.as_ref(), view: kernel.id_view(self.mnt) };
         let new: NewAttr = setattr::new_attr(&place, self.cred, node.mode, node.umask);
         let kind = node.mode & S_IFMT;
         let (size, blocks) = match kind {
@@ -131,6 +150,7 @@ impl<'a> Change<'a> {
             size,
             blocks,
             ino: None,
+            sb: kernel.mount(self.mnt).sb.get(),
             times: Times { atime: self.now, mtime: self.now, ctime: self.now, btime: self.now },
             body: node.body,
             access_acl: new.access_acl.as_ref().map(|acl| acl.entries()),
@@ -157,14 +177,24 @@ impl<'a> Change<'a> {
     fn drop_link(&mut self, dentry: Handle) {
         let (store, inode) = (&self.kernel.store, self.inode(dentry));
         let i = store.inode(inode);
-        let _change = i.seq.write();
-        if i.mode.get() & S_IFMT == S_IFDIR {
-            i.nlink.set(0);
-            i.mode.set(i.mode.get() | flags::DEAD);
-        } else {
-            i.nlink.set(i.nlink.get().saturating_sub(1));
+        {
+            let _change = i.seq.write();
+            if i.mode.get() & S_IFMT == S_IFDIR {
+                i.nlink.set(0);
+                i.mode.set(i.mode.get() | flags::DEAD);
+            } else {
+                i.nlink.set(i.nlink.get().saturating_sub(1));
+            }
+            store.touch(&mut self.ns, inode, Touch::C, self.now);
         }
-        store.touch(&mut self.ns, inode, Touch::C, self.now);
+        if store.see(dentry).meta.is_mounted() {
+            self.kernel.detach_mounts(&mut self.ns, dentry);
+        }
+    }
+
+    /// Kernel: the `EBUSY` of fs/namei.c `vfs_unlink()` and its like.
+    fn not_mounted(&self, dentry: Handle, mnt_ns: u32) -> Result<()> {
+        if self.kernel.is_local_mountpoint(&self.ns, dentry, mnt_ns) { Err(Errno::EBUSY) } else { Ok(()) }
     }
 
     fn touch(&mut self, dentry: Handle, which: Touch) {
@@ -184,17 +214,7 @@ impl<'a> Change<'a> {
 
     /// Whether `dentry` is `below`, or a directory above it.
     fn is_ancestor(&self, dentry: Handle, below: Handle) -> bool {
-        let mut at = below;
-        loop {
-            if at == dentry {
-                return true;
-            }
-            let parent = self.kernel.store.dentry(at).parent.get();
-            if parent == at {
-                return false;
-            }
-            at = parent;
-        }
+        self.kernel.store.is_subdir(below, dentry)
     }
 }
 
@@ -226,14 +246,14 @@ impl Task {
                 if last.kind != LastType::Norm {
                     return Err(Errno::EEXIST);
                 }
-                let mut change = Change::new(&self.kernel, &self.cred);
+                let mut change = Change::look(&self.kernel, &self.cred, dir.mnt);
                 if change.lookup(dir.dentry, last.name)?.is_some() {
                     return Err(Errno::EEXIST);
                 }
                 if last.slash && slash == TrailingSlash::Missing {
                     return Err(Errno::ENOENT);
                 }
-                self.want_write(dir)?;
+                change.want_write()?;
                 make(&mut change, dir, last.name)
             })
         })
@@ -371,7 +391,7 @@ impl Task {
             }
             change.link(from.dentry, dir.dentry, name)
         });
-        self.kernel.store.dput(from.dentry);
+        self.kernel.path_put(from);
         linked
     }
 
@@ -416,13 +436,13 @@ impl Task {
         if last.kind != LastType::Norm {
             return Err(Errno::EISDIR);
         }
-        self.want_write(dir)?;
-        let mut change = Change::new(&self.kernel, &self.cred);
+        let mut change = Change::new(&self.kernel, &self.cred, dir.mnt)?;
         let victim = change.lookup(dir.dentry, last.name)?.ok_or(Errno::ENOENT)?;
         if last.slash {
             return Err(if change.is_dir(victim) { Errno::EISDIR } else { Errno::ENOTDIR });
         }
         change.may_delete(dir.dentry, victim, Victim::NonDirectory)?;
+        change.not_mounted(victim, self.mnt_ns())?;
         change.remove(dir.dentry, victim)
     }
 
@@ -434,10 +454,10 @@ impl Task {
             LastType::DotDot => return Err(Errno::ENOTEMPTY),
             LastType::Root => return Err(Errno::EBUSY),
         }
-        self.want_write(dir)?;
-        let mut change = Change::new(&self.kernel, &self.cred);
+        let mut change = Change::new(&self.kernel, &self.cred, dir.mnt)?;
         let victim = change.lookup(dir.dentry, last.name)?.ok_or(Errno::ENOENT)?;
         change.may_delete(dir.dentry, victim, Victim::Directory)?;
+        change.not_mounted(victim, self.mnt_ns())?;
         if !change.is_empty_dir(victim) {
             return Err(Errno::ENOTEMPTY);
         }
@@ -499,8 +519,7 @@ impl Task {
         if new.last.kind != LastType::Norm {
             return Err(if no_replace { Errno::EEXIST } else { Errno::EBUSY });
         }
-        self.want_write(old.dir)?;
-        let mut change = Change::new(&self.kernel, &self.cred);
+        let mut change = Change::new(&self.kernel, &self.cred, old.dir.mnt)?;
         let source = change.lookup(old.dir.dentry, old.last.name)?.ok_or(Errno::ENOENT)?;
         let target = change.lookup(new.dir.dentry, new.last.name)?;
         let exchange = flags & RENAME_EXCHANGE != 0;
@@ -521,7 +540,7 @@ impl Task {
         if target.is_some_and(|target| change.is_ancestor(target, old.dir.dentry)) {
             return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
         }
-        change.rename(Move { old, source, new, target, flags })
+        change.rename(Move { old, source, new, target, flags }, self.mnt_ns())
     }
 }
 
@@ -546,7 +565,7 @@ impl Change<'_> {
     /// Kernel: fs/namei.c `vfs_link()`.
     fn link(&mut self, old: Handle, dir: Handle, name: Name<'_>) -> Result<()> {
         let (kernel, attr) = (self.kernel, self.attr(old));
-        perm::may_linkat(kernel.protected(), kernel.sb_rdonly(), &attr, &self.acl(old), self.cred)?;
+        perm::may_linkat(kernel.protected(), kernel.sb_rdonly(self.mnt), &attr, &self.acl(old), self.cred)?;
         self.may_create(dir)?;
         if attr.iflags & (perm::IFLAG_APPEND | perm::IFLAG_IMMUTABLE) != 0 || s_isdir(attr.mode) {
             return Err(Errno::EPERM);
@@ -580,7 +599,7 @@ impl Change<'_> {
     }
 
     /// Kernel: fs/namei.c `vfs_rename()`.
-    fn rename(&mut self, m: Move<'_>) -> Result<()> {
+    fn rename(&mut self, m: Move<'_>, mnt_ns: u32) -> Result<()> {
         let (old_dir, new_dir) = (m.old.dir.dentry, m.new.dir.dentry);
         let exchange = m.flags & RENAME_EXCHANGE != 0;
         if m.target.is_some_and(|target| self.inode(target) == self.inode(m.source)) {
@@ -607,6 +626,9 @@ impl Change<'_> {
         if m.new.last.name.bytes().contains(&0) {
             return Err(Errno::EINVAL);
         }
+        for dentry in [Some(m.source), m.target].into_iter().flatten() {
+            self.not_mounted(dentry, mnt_ns)?;
+        }
         match m.target {
             Some(target) if exchange => self.exchange(&m, target),
             Some(target) if self.is_dir(target) && !self.is_empty_dir(target) => Err(Errno::ENOTEMPTY),
@@ -616,7 +638,7 @@ impl Change<'_> {
 
     fn may_write(&self, dentry: Handle) -> Result<()> {
         let (attr, acl) = (self.attr(dentry), self.acl(dentry));
-        perm::inode_permission(self.kernel.sb_rdonly(), &attr, &acl, self.cred, MAY_WRITE)
+        perm::inode_permission(self.kernel.sb_rdonly(self.mnt), &attr, &acl, self.cred, MAY_WRITE)
     }
 
     /// Runs `change` with the entries of both directories open, and stamps both.

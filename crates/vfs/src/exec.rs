@@ -11,9 +11,7 @@ use crate::commoncap::{self, FileCaps, Gives};
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::files::File;
-use crate::inode::Inode;
 use crate::kernel::Kernel;
-use crate::mount;
 use crate::namei::{At, Lookup, check_name};
 use crate::perm::{MAY_EXEC, MAY_READ};
 use crate::task::Task;
@@ -410,7 +408,10 @@ impl Task {
         let readable = [Some(&bprm.file), interpreter.as_ref().map(|it| &it.file)]
             .into_iter()
             .flatten()
-            .all(|file| self.kernel.inode_permission(file.file().inode, &self.cred, MAY_READ).is_ok());
+            .map(ExecFile::file)
+            .all(|file| {
+                self.kernel.inode_permission(file.path.mnt, file.inode, &self.cred, MAY_READ).is_ok()
+            });
         let dumpable = readable && commoncap::stays_dumpable(&self.cred, &new.cred);
 
         if Arc::strong_count(&self.files) > 1 {
@@ -447,28 +448,23 @@ impl Task {
     fn program_gives(&self, file: &File) -> Result<Gives> {
         let (kernel, cred) = (&*self.kernel, &*self.cred);
         let mut gives = Gives::default();
-        if !self.mnt_may_suid(file) {
+        let mnt = file.path.mnt;
+        if !self.mnt_may_suid(mnt) {
             return Ok(gives);
         }
         // Mode, owner, permission and capabilities of one moment.
         let ns = kernel.store.lock();
-        let attr = kernel.store.read_inode(file.inode, Inode::attr);
+        let attr = kernel.read_attr(mnt, file.inode);
         let mapped = cred.user_ns().has_uid(attr.uid) && cred.user_ns().has_gid(attr.gid);
-        let permitted = || kernel.inode_permission(file.inode, cred, MAY_EXEC).is_ok();
+        let permitted = || kernel.inode_permission(mnt, file.inode, cred, MAY_EXEC).is_ok();
         if attr.mode & (S_ISUID | S_ISGID) != 0 && !self.no_new_privs && mapped && permitted() {
             gives.uid = (attr.mode & S_ISUID != 0).then_some(attr.uid);
             gives.gid = (attr.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP).then_some(attr.gid);
         }
         if let Some(value) = kernel.file_caps(&ns, file.inode) {
-            let caps = FileCaps::parse(&value, &kernel.id_view())?;
+            let caps = FileCaps::parse(&value, &kernel.id_view(mnt))?;
             gives.caps = caps.filter(|caps| caps.count_in(cred.user_ns()));
         }
         Ok(gives)
-    }
-
-    /// Whether set-id bits and file capabilities count on the mount of this file. Kernel: `mnt_may_suid()`.
-    fn mnt_may_suid(&self, file: &File) -> bool {
-        !self.kernel.mount_has(file.path.mnt, mount::flags::NOSUID)
-            && self.cred.user_ns().is_in(self.kernel.id_view().sb_ns)
     }
 }

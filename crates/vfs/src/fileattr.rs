@@ -69,7 +69,7 @@ impl Task {
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
         let (now, mut ns) = (kernel.now(), store.lock());
         let i = store.inode(file.inode);
-        if !perm::owner_or_capable(&self.cred, &i.attr()) {
+        if !perm::owner_or_capable(&self.cred, &kernel.attr(file.path.mnt, i)) {
             return Err(Errno::EPERM);
         }
         let changed = shown(i.mode.get()) ^ new;

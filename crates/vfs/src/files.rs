@@ -12,14 +12,16 @@ use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What an open file may be used for. Kernel: `FMODE_*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FileMode {
     pub(crate) read: bool,
     pub(crate) write: bool,
     /// Opened with `O_PATH`: names a place, and nothing else.
     pub(crate) path: bool,
-    /// Counts as a writer of the inode.
+    /// Counts as a writer of the inode, and of the mount.
     pub(crate) writer: bool,
+    /// Its detached mount goes with it. Kernel: `FMODE_NEED_UNMOUNT`.
+    pub(crate) need_unmount: bool,
 }
 
 /// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`] gives back.

@@ -3,11 +3,12 @@
 //! The 64 bytes that `stat` and a permission check read change only under the inode's sequence count; what is asked for
 //! rarely lies apart in [`InodeRest`].
 
-use crate::acl::AclEntry;
+use crate::acl::{ACL_GROUP, ACL_USER, AclEntry};
 use crate::errno::{Errno, Result};
 use crate::perm::{AclSource, InodeAttr};
 use crate::store::{Namespace, Store};
 use crate::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
+use crate::userns::IdView;
 use rcuwalk_sync::{Handle, Racy32, Racy64, SeqCount, type_stable};
 
 type_stable! {
@@ -126,6 +127,8 @@ pub(crate) fn blocks_of_size(size: u64) -> u64 {
 pub(crate) struct RacyAcl<'a> {
     pub(crate) store: &'a Store,
     pub(crate) blob: Handle,
+    /// How ids look through the mount, if not as they are stored.
+    pub(crate) view: Option<IdView<'a>>,
 }
 
 impl<'a> AclSource for RacyAcl<'a> {
@@ -134,7 +137,8 @@ impl<'a> AclSource for RacyAcl<'a> {
     #[inline]
     fn access_acl(&self) -> Option<RacyAclEntries<'a>> {
         let words = self.store.blobs.len(self.blob) / 8;
-        let entries = RacyAclEntries { store: self.store, blob: self.blob, range: 0..words as u32 };
+        let entries =
+            RacyAclEntries { store: self.store, blob: self.blob, view: self.view, range: 0..words as u32 };
         (self.blob != 0).then_some(entries)
     }
 }
@@ -143,6 +147,7 @@ impl<'a> AclSource for RacyAcl<'a> {
 pub(crate) struct RacyAclEntries<'a> {
     store: &'a Store,
     blob: Handle,
+    view: Option<IdView<'a>>,
     range: std::ops::Range<u32>,
 }
 
@@ -150,7 +155,15 @@ impl Iterator for RacyAclEntries<'_> {
     type Item = AclEntry;
 
     fn next(&mut self) -> Option<AclEntry> {
-        self.range.next().map(|i| AclEntry::from_word(self.store.blobs.word(self.blob, i)))
+        let mut entry = AclEntry::from_word(self.store.blobs.word(self.blob, self.range.next()?));
+        if let Some(view) = &self.view {
+            match entry.tag {
+                ACL_USER => entry.id = view.make_vfsuid(entry.id),
+                ACL_GROUP => entry.id = view.make_vfsgid(entry.id),
+                _ => {}
+            }
+        }
+        Some(entry)
     }
 }
 

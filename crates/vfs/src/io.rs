@@ -39,7 +39,8 @@ impl Kernel {
         if !make && self.store.inode_rest(file.inode).data.get() == 0 {
             return Ok(None);
         }
-        let contents = self.store.contents(&mut ns, file.inode, &self.budget)?;
+        let budget = self.budget(&ns, file.path.mnt)?;
+        let contents = self.store.contents(&mut ns, file.inode, &budget)?;
         Ok(Some(file.contents.get_or_init(|| contents)))
     }
 
@@ -70,6 +71,7 @@ impl Kernel {
     /// Changes the contents of a regular file by `edit`, then its size, blocks, times and set-id bits to match.
     fn edit_contents<R>(
         &self,
+        mnt: Handle,
         inode: Handle,
         contents: &Contents,
         cred: &crate::cred::Cred,
@@ -81,7 +83,7 @@ impl Kernel {
         let (now, mut ns) = (self.now(), self.store.lock());
         let i = self.store.inode(inode);
         let _change = i.seq.write();
-        let mode = setattr::mode_after_write(&i.attr(), cred);
+        let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
         i.mode.set(i.mode.get() & !0xffff & !flags::NO_CONTENT | mode | flags::BLOCKS_STORED);
         i.size.set(data.size());
         self.store.inode_rest(inode).blocks.set(data.pages() * 8);
@@ -91,7 +93,7 @@ impl Kernel {
     }
 
     /// Sets the size of a regular file.
-    fn set_size(&self, inode: Handle, size: u64, cred: &crate::cred::Cred) -> Result<()> {
+    fn set_size(&self, mnt: Handle, inode: Handle, size: u64, cred: &crate::cred::Cred) -> Result<()> {
         let contents = {
             let mut ns = self.store.lock();
             let i = self.store.inode(inode);
@@ -103,9 +105,10 @@ impl Kernel {
             } else if i.mode.get() & flags::NO_CONTENT != 0 && i.size.get() != 0 {
                 return Err(Errno::ENODATA);
             }
-            self.store.contents(&mut ns, inode, &self.budget)?
+            let budget = self.budget(&ns, mnt)?;
+            self.store.contents(&mut ns, inode, &budget)?
         };
-        self.edit_contents(inode, &contents, cred, |data| data.truncate(&self.budget, size))
+        self.edit_contents(mnt, inode, &contents, cred, |data| data.truncate(&contents.budget, size))
     }
 }
 
@@ -185,14 +188,14 @@ impl Task {
         let limit = self.fsize_limit().min(MAX_FILE_SIZE);
         let kernel = &*self.kernel;
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
-        kernel.edit_contents(file.inode, contents, &self.cred, |pages| {
+        kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };
             if offset.saturating_add(data.len() as u64) > MAX_FILE_SIZE {
                 return Err(Errno::EINVAL);
             }
             let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            let n = pages.write_at(&kernel.budget, offset, &data[..n])?;
+            let n = pages.write_at(&contents.budget, offset, &data[..n])?;
             Ok((n, offset + n as u64))
         })
     }
@@ -256,11 +259,13 @@ impl Task {
         let kernel = &*self.kernel;
         let place = self.lookup_held(At::Cwd, path, Lookup::FOLLOW, |p| match p.seen.meta.file_type() {
             S_IFDIR => Err(Errno::EISDIR),
-            S_IFREG => kernel.inode_permission(kernel.store.d_inode(p.seen.dentry), &self.cred, MAY_WRITE),
+            S_IFREG => {
+                kernel.inode_permission(p.mnt, kernel.store.d_inode(p.seen.dentry), &self.cred, MAY_WRITE)
+            }
             _ => Err(Errno::EINVAL),
         })?;
         let result = self.truncate_held(place, len);
-        kernel.store.dput(place.dentry);
+        kernel.path_put(place);
         result
     }
 
@@ -275,25 +280,25 @@ impl Task {
         // Setting the size that a file without pages has already leaves its times alone.
         let idle =
             store.read_inode(inode, |i| i.size.get() == len) && store.fill_kstat(inode, false).blocks == 0;
-        let result = if idle { Ok(()) } else { self.resize(inode, len) };
+        let result = if idle { Ok(()) } else { self.resize(place.mnt, inode, len) };
         store.put_write_access(&store.lock(), inode);
         result
     }
 
     /// Sets the size within the limits.
-    fn resize(&self, inode: Handle, len: u64) -> Result<()> {
+    fn resize(&self, mnt: Handle, inode: Handle, len: u64) -> Result<()> {
         let grows = len > self.kernel.store.inode(inode).size.get();
         if grows && len > self.fsize_limit() || len > MAX_FILE_SIZE {
             return Err(Errno::EFBIG);
         }
-        self.kernel.set_size(inode, len, &self.cred)
+        self.kernel.set_size(mnt, inode, len, &self.cred)
     }
 
     /// What `O_TRUNC` does.
-    pub(crate) fn handle_truncate(&self, inode: Handle) -> Result<()> {
+    pub(crate) fn handle_truncate(&self, mnt: Handle, inode: Handle) -> Result<()> {
         let store = &self.kernel.store;
         store.get_write_access(&store.lock(), inode)?;
-        let result = self.kernel.set_size(inode, 0, &self.cred);
+        let result = self.kernel.set_size(mnt, inode, 0, &self.cred);
         store.put_write_access(&store.lock(), inode);
         result
     }
@@ -313,7 +318,7 @@ impl Task {
         if attr.iflags & perm::IFLAG_APPEND != 0 {
             return Err(Errno::EPERM);
         }
-        self.resize(file.inode, len)
+        self.resize(file.path.mnt, file.inode, len)
     }
 
     /// Appends entries of the directory `fd` to `out`, at most `max`, from its position on, which advances; gives how many,

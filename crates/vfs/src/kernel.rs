@@ -6,15 +6,15 @@ use crate::errno::Result;
 use crate::files::File;
 use crate::inode::{Times, Touch, flags};
 use crate::loader::Loader;
-use crate::mount::{self, Mount, Path};
+use crate::mount::{self, INIT_MNT_NS, MountTable, Path, ROOT_MOUNT, ROOT_SB};
 use crate::namei::Bail;
 use crate::pages::PageBudget;
 use crate::perm::Protected;
 use crate::store::{Capacity, InodeInit, Store};
 use crate::task::Task;
 use crate::uapi::{S_IFDIR, S_IFMT, Timespec};
-use crate::userns::{IdView, UserNamespace};
-use rcuwalk_sync::{Arena, Counter, Handle, Racy32};
+use crate::userns::UserNamespace;
+use rcuwalk_sync::{Counter, Handle, Racy32};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,19 +35,12 @@ pub enum WalkMode {
 /// What all tasks share.
 pub(crate) struct Kernel {
     pub(crate) store: Store,
-    mounts: Arena<Mount>,
+    pub(crate) mounts: MountTable,
     walk_mode: Racy32,
-    sb_flags: Racy32,
     protected: Protected,
-    /// `st_dev` of everything in it.
-    pub(crate) dev: u64,
     clock: Clock,
     bails: [Counter; Bail::ALL.len()],
     root: Path,
-    /// Who mounted it.
-    user_ns: Arc<UserNamespace>,
-    /// Pages of file contents there may be.
-    pub(crate) budget: Arc<PageBudget>,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -143,12 +136,6 @@ impl MountOptions {
     }
 }
 
-/// The superblock is read-only.
-const SB_RDONLY: u32 = 1;
-
-/// The one mount there is.
-const ROOT_MOUNT: Handle = 1;
-
 impl Default for VfsBuilder {
     fn default() -> Self {
         VfsBuilder {
@@ -217,8 +204,8 @@ impl VfsBuilder {
     pub fn build(self) -> Result<Vfs> {
         // The name hash is keyed, so that a hostile tree cannot choose its collisions.
         let seed = RandomState::new().hash_one(0);
-        let store = Store::new(self.capacity, seed)?;
-        let mounts = Arena::<Mount>::new(4096)?;
+        let (mounts, state) = MountTable::new()?;
+        let store = Store::new(self.capacity, seed, state)?;
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
         let init = InodeInit {
@@ -226,26 +213,31 @@ impl VfsBuilder {
             nlink: 2,
             size: EMPTY_DIR_SIZE,
             times,
+            sb: ROOT_SB,
             ..InodeInit::default()
         };
-        let dentry = store.new_inode(&mut store.lock(), &init)?;
-        let mnt = mounts.alloc()?;
-        debug_assert_eq!(mnt, ROOT_MOUNT);
-        mounts.get(mnt).flags.set(self.mount_flags);
-        mounts.get(mnt).root.set(dentry);
-        Ok(Vfs(Arc::new(Kernel {
+        let budget = Arc::new(PageBudget::new(self.pages));
+        let mut kernel = Kernel {
             store,
             mounts,
             walk_mode: Racy32::new(0),
-            sb_flags: Racy32::new(0),
             protected: self.protected,
-            dev: self.dev,
             clock: self.clock,
             bails: Default::default(),
-            root: Path { mnt, dentry },
-            user_ns: UserNamespace::init(),
-            budget: Arc::new(PageBudget::new(self.pages)),
-        })))
+            root: Path::default(),
+        };
+        {
+            let mut ns = kernel.store.lock();
+            let sb = ns.mnt.new_super(self.dev, UserNamespace::init(), budget)?;
+            debug_assert_eq!(sb, ROOT_SB);
+            let dentry = kernel.new_root(&mut ns, &init)?;
+            let mnt = kernel.mount_new(&mut ns, sb, dentry, self.mount_flags)?;
+            debug_assert_eq!(mnt, ROOT_MOUNT);
+            kernel.mount(mnt).ns.set(INIT_MNT_NS);
+            drop(ns);
+            kernel.root = Path { mnt, dentry };
+        }
+        Ok(Vfs(Arc::new(kernel)))
     }
 }
 
@@ -292,12 +284,16 @@ impl Vfs {
     /// Makes the superblock read-only, or writable again: `mount -o remount,ro`. Unlike a read-only mount it also
     /// forbids what is already reached another way, and is reported before missing permission.
     pub fn set_read_only(&self, yes: bool) {
-        self.0.sb_flags.set(if yes { SB_RDONLY } else { 0 });
+        let mut ns = self.0.store.lock();
+        let flags = if yes { mount::flags::SB_RDONLY } else { 0 };
+        self.0.set_sb_flags(&mut ns, ROOT_SB, mount::flags::SB_RDONLY, flags);
     }
 
     /// Changes what the mount forbids: `mount -o remount,bind`.
     pub fn set_mount_options(&self, options: MountOptions) {
-        self.0.mount(ROOT_MOUNT).flags.set(options.flags());
+        let _ns = self.0.store.lock();
+        let flags = &self.0.mount(ROOT_MOUNT).flags;
+        flags.set(flags.get() & !mount::flags::USER_SETTABLE | options.flags());
     }
 
     /// What it holds, and how its walks went.
@@ -318,16 +314,6 @@ impl Kernel {
         if self.walk_mode.get() == 0 { WalkMode::Rcu } else { WalkMode::RefOnly }
     }
 
-    #[inline(always)]
-    pub(crate) fn sb_rdonly(&self) -> bool {
-        self.sb_flags.get() & SB_RDONLY != 0
-    }
-
-    /// How ids look through the mount.
-    pub(crate) fn id_view(&self) -> IdView<'_> {
-        IdView { sb_ns: &self.user_ns, idmap: None }
-    }
-
     /// The default ACL of a directory; for callers that hold the lock.
     pub(crate) fn default_acl(&self, dir: Handle) -> Result<Option<Acl>> {
         let blob = self.store.inode_rest(dir).default_acl.get();
@@ -336,22 +322,6 @@ impl Kernel {
 
     pub(crate) fn protected(&self) -> Protected {
         self.protected
-    }
-
-    #[inline(always)]
-    pub(crate) fn mount(&self, mnt: Handle) -> &Mount {
-        self.mounts.get(mnt)
-    }
-
-    /// Whether the mount has any of these [`mount::flags`].
-    #[inline(always)]
-    pub(crate) fn mount_has(&self, mnt: Handle, flags: u32) -> bool {
-        self.mount(mnt).flags.get() & flags != 0
-    }
-
-    /// Whether nothing can be written through the mount. Kernel: fs/namespace.c `mnt_want_write()`.
-    pub(crate) fn mount_rdonly(&self, mnt: Handle) -> bool {
-        self.sb_rdonly() || self.mount_has(mnt, mount::flags::RDONLY)
     }
 
     pub(crate) fn now(&self) -> Timespec {
@@ -373,6 +343,8 @@ impl Kernel {
             || self.mount_rdonly(mnt)
             || mnt_flags & mount::flags::NOATIME != 0
             || is_dir && mnt_flags & mount::flags::NODIRATIME != 0
+            || mnt_flags & mount::flags::IDMAPPED != 0
+                && self.attr(mnt, self.store.inode(inode)).has_unmapped_id()
         {
             return false;
         }
@@ -405,8 +377,12 @@ impl Kernel {
             if file.mode.writer {
                 let ns = self.store.lock();
                 self.store.put_write_access(&ns, file.inode);
+                self.put_mount_writer(&ns, file.path.mnt);
             }
-            self.store.dput(file.path.dentry);
+            if file.mode.need_unmount {
+                self.dissolve(file.path.mnt);
+            }
+            self.path_put(file.path);
         }
     }
 }

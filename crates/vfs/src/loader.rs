@@ -4,6 +4,7 @@ use crate::acl::{Acl, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT,
 use crate::errno::{Errno, Result};
 use crate::inode::{Times, flags};
 use crate::kernel::Kernel;
+use crate::mount::{ROOT_MOUNT, ROOT_SB};
 use crate::perm;
 use crate::setattr::AclType;
 use crate::store::{InodeInit, NsGuard};
@@ -205,12 +206,13 @@ impl<'a> Loader<'a> {
         if end > i.size.get() {
             return Err(Errno::EFBIG);
         }
-        let contents = store.contents(&mut self.ns, inode, &self.kernel.budget)?;
+        let budget = self.kernel.budget(&self.ns, ROOT_MOUNT)?;
+        let contents = store.contents(&mut self.ns, inode, &budget)?;
         // Nobody waits for the name space lock with these contents locked: nobody has the file open yet.
         let mut pages = contents.data.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut done = 0;
         while done < data.len() {
-            done += pages.write_at(&self.kernel.budget, offset + done as u64, &data[done..])?;
+            done += pages.write_at(&budget, offset + done as u64, &data[done..])?;
         }
         let _change = i.seq.write();
         i.mode.set(i.mode.get() & !flags::NO_CONTENT);
@@ -299,6 +301,7 @@ impl<'a> Loader<'a> {
         let dentry = self.kernel.store.new_inode(
             &mut self.ns,
             &InodeInit {
+                sb: ROOT_SB,
                 mode: mode_of(new, &parsed),
                 iflags: iflags_of(new) | unread,
                 uid: new.uid,

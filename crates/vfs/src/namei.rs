@@ -25,6 +25,10 @@
 //! **Errors are answers too** and are validated like them: a refusal after the inode and the dentry it was read from, a
 //! missing name by the proof in [`Nameidata::prove_missing`].
 //!
+//! **Mounts.** A dentry that something is mounted over, anywhere, says so in its flags ([`Meta::is_mounted`]), so only a
+//! walk that comes to one asks the mount table. Whatever a walk took from mounts counts only if no mount changed from
+//! before its start to its end (`m_seq`); in REF-walk it holds the mount it stands in and crosses under the lock.
+//!
 //! **Cost.** RCU-walk writes nothing that another thread can see, and executes no atomic read-modify-write and no fence
 //! instruction. A component costs one cache line of the hash table and one of the dentry. A directory that anybody may
 //! search (S9) answers from that line; only others are asked by their inode, which is its neighbour.
@@ -36,11 +40,13 @@ use crate::dcache::{Look, Meta, Name, Seen};
 use crate::errno::Errno;
 use crate::files::File;
 use crate::fs_struct::{FsStruct, Place};
-use crate::inode::{Inode, RacyAcl, Touch, flags};
+use crate::inode::{Touch, flags};
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::perm::{self, MAY_EXEC};
-use crate::uapi::{NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, S_IFLNK};
+use crate::uapi::{
+    NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, S_IFLNK,
+};
 use rcuwalk_sync::{Handle, name};
 
 /// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
@@ -59,16 +65,19 @@ pub(crate) enum Bail {
     FsChanged,
     /// Something would have to be written: the access time of a link.
     MayBlock,
+    /// Something was mounted or unmounted, somewhere.
+    MountMoved,
 }
 
 impl Bail {
-    pub(crate) const ALL: [(Bail, &'static str); 6] = [
+    pub(crate) const ALL: [(Bail, &'static str); 7] = [
         (Bail::DentryMoved, "dentry_moved"),
         (Bail::InodeChanged, "inode_changed"),
         (Bail::DirChanged, "dir_changed"),
         (Bail::Astray, "astray"),
         (Bail::FsChanged, "fs_changed"),
         (Bail::MayBlock, "may_block"),
+        (Bail::MountMoved, "mount_moved"),
     ];
 }
 
@@ -187,9 +196,11 @@ pub(crate) struct Nameidata<'a> {
     pub(crate) lookup: Lookup,
     /// The root of this walk, once it was needed; a reference is held in REF-walk.
     root: Option<Position>,
-    /// REF-walk: the dentry whose reference this walk holds; 0 for none.
-    held: Handle,
+    /// REF-walk: the place that this walk holds references to; zeros for none.
+    held: Path,
     total_links: u32,
+    /// Mounts and unmounts there had been when the walk started.
+    pub(crate) m_seq: u32,
     /// Renames there had been when the walk started, for scoped lookups.
     renames: u32,
 }
@@ -206,7 +217,19 @@ impl<'a> Nameidata<'a> {
         lookup: Lookup,
     ) -> Self {
         let renames = if lookup.scoped() { kernel.store.rename_seq.begin() } else { 0 };
-        Nameidata { kernel, cred, fs, at, lookup, root: None, held: 0, total_links: 0, renames }
+        let m_seq = kernel.mounts.seq.begin();
+        Nameidata {
+            kernel,
+            cred,
+            fs,
+            at,
+            lookup,
+            root: None,
+            held: Path::default(),
+            total_links: 0,
+            m_seq,
+            renames,
+        }
     }
 
     /// Walks `path` and asks `last` what to do with its last component, following the links that `last` gives back.
@@ -233,7 +256,7 @@ impl<'a> Nameidata<'a> {
         let (mut at, mut path, mut start) = (at, path, start);
         loop {
             if RCU {
-                let stretch = self.walker().walk_names::<false>(at.seen, path, start);
+                let stretch = self.walker().walk_names::<false>(at.mnt, at.seen, path, start);
                 (at.seen, start) = (stretch.at, stretch.start);
             }
             let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path, start)? {
@@ -289,8 +312,7 @@ impl<'a> Nameidata<'a> {
                     if !child.meta.is_dir() {
                         return self.not_a_directory::<RCU>(at, child, &path[end..]);
                     }
-                    self.advance::<RCU>(child.dentry);
-                    at.seen = child;
+                    at = self.handle_mounts::<RCU>(at.mnt, child)?;
                 }
                 LastType::DotDot => at = self.follow_dotdot::<RCU>(at)?,
                 LastType::Dot | LastType::Root => {}
@@ -347,8 +369,8 @@ impl<'a> Nameidata<'a> {
                         return Err(Stop::Fail(Errno::ENOTDIR));
                     }
                     if !RCU {
-                        self.kernel.store.links(seen.dentry).count.get();
-                        self.held = seen.dentry;
+                        self.kernel.path_get(file.path);
+                        self.held = file.path;
                     }
                     Position { mnt: file.path.mnt, seen }
                 }
@@ -356,7 +378,7 @@ impl<'a> Nameidata<'a> {
         };
         if self.lookup.scoped() {
             if !RCU {
-                self.kernel.store.links(at.seen.dentry).count.get();
+                self.kernel.path_get(at.path());
             }
             self.root = Some(at);
         }
@@ -379,12 +401,8 @@ impl<'a> Nameidata<'a> {
                 }
                 return Ok(Position { mnt: path.mnt, seen });
             }
-            if store.links(path.dentry).count.get_not_zero() {
-                if self.fs.retry(start) {
-                    store.dput(path.dentry);
-                    continue;
-                }
-                self.advance_held(path.dentry);
+            if self.kernel.hold(path, || !self.fs.retry(start)) {
+                self.step_held(path);
                 return Ok(Position { mnt: path.mnt, seen: store.see(path.dentry) });
             }
         }
@@ -397,7 +415,7 @@ impl<'a> Nameidata<'a> {
         }
         let held = std::mem::take(&mut self.held);
         let root = self.start_at::<RCU>(Place::Root);
-        // In REF-walk the reference that `start_at` took is the root's now.
+        // In REF-walk the references that `start_at` took are the root's now.
         self.held = held;
         self.root = Some(root?);
         root
@@ -417,7 +435,7 @@ impl<'a> Nameidata<'a> {
     /// [`may_lookup`](Self::may_lookup) of a directory that not everybody may search.
     #[inline(never)]
     fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
-        match self.permission::<RCU>(at.seen, MAY_EXEC) {
+        match self.permission::<RCU>(at, MAY_EXEC) {
             Err(Stop::Fail(errno)) if RCU => {
                 self.revalidate(at.seen)?;
                 Err(Stop::Fail(errno))
@@ -429,13 +447,12 @@ impl<'a> Nameidata<'a> {
     /// Whether the task may do `mask` to the inode of `seen`. A refusal in RCU-walk is not validated yet.
     ///
     /// Kernel: fs/namei.c `inode_permission()`.
-    fn permission<const RCU: bool>(&self, seen: Seen, mask: u32) -> Walk<()> {
+    fn permission<const RCU: bool>(&self, at: Position, mask: u32) -> Walk<()> {
         let store = &self.kernel.store;
-        let i = store.inode(store.d_inode(seen.dentry));
+        let i = store.inode(store.d_inode(at.seen.dentry));
         loop {
             let seq = if RCU { i.seq.begin() } else { i.seq.wait() };
-            let acl = RacyAcl { store, blob: i.acl.get() };
-            let answer = perm::inode_permission(self.kernel.sb_rdonly(), &i.attr(), &acl, self.cred, mask);
+            let answer = self.kernel.racy_permission(at.mnt, i, self.cred, mask);
             if !i.seq.retry(seq) {
                 return answer.map_err(Stop::Fail);
             }
@@ -452,6 +469,14 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Retry(Bail::DentryMoved));
         }
         Ok(())
+    }
+
+    /// Takes the two references to a place that RCU-walk came to, if it is still what it was.
+    ///
+    /// Kernel: fs/namei.c `legitimize_path()`.
+    #[inline(always)]
+    pub(crate) fn legitimize(&self, at: Position) -> Walk<()> {
+        self.kernel.legitimize(at, self.m_seq).map_err(Stop::Retry)
     }
 
     /// The entry `name` of the directory the walk stands in; with a reference in REF-walk.
@@ -534,11 +559,85 @@ impl<'a> Nameidata<'a> {
         }
     }
 
+    /// Steps to a dentry of the same mount, whose reference passes to the walk.
     fn advance_held(&mut self, child: Handle) {
-        let old = std::mem::replace(&mut self.held, child);
+        let old = std::mem::replace(&mut self.held.dentry, child);
         if old != 0 {
             self.kernel.store.dput(old);
         }
+    }
+
+    /// Steps to a place whose two references pass to the walk.
+    fn step_held(&mut self, path: Path) {
+        let old = std::mem::replace(&mut self.held, path);
+        if old.dentry != 0 {
+            self.kernel.store.dput(old.dentry);
+            self.kernel.mntput_no_expire(old.mnt);
+        }
+    }
+
+    /// Steps to `child`, found in mount `mnt`, or to what is mounted over it.
+    ///
+    /// Kernel: fs/namei.c `handle_mounts()`.
+    #[inline(always)]
+    pub(crate) fn handle_mounts<const RCU: bool>(&mut self, mnt: Handle, child: Seen) -> Walk<Position> {
+        if child.meta.is_mounted() {
+            return self.traverse_mounts::<RCU>(mnt, child);
+        }
+        self.advance::<RCU>(child.dentry);
+        Ok(Position { mnt, seen: child })
+    }
+
+    /// [`handle_mounts`](Self::handle_mounts) of a dentry that is a mountpoint, in this or another namespace.
+    ///
+    /// Kernel: fs/namei.c `__follow_mount_rcu()`, `__traverse_mounts()`.
+    #[cold]
+    fn traverse_mounts<const RCU: bool>(&mut self, mnt: Handle, child: Seen) -> Walk<Position> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let no_xdev = self.lookup.resolve & RESOLVE_NO_XDEV != 0;
+        if RCU {
+            let mut at = Position { mnt, seen: child };
+            while at.seen.meta.is_mounted()
+                && let Some(mnt) = kernel.mounts.lookup(at.mnt, at.seen.dentry)
+            {
+                let root = kernel.mount(mnt).root.get();
+                let d = store.dentry(root);
+                at = Position {
+                    mnt,
+                    seen: Seen { dentry: root, seq: d.seq.begin(), meta: Meta(d.meta.get()) },
+                };
+            }
+            self.check_mounts()?;
+            self.revalidate(child)?;
+            if no_xdev && at.mnt != mnt {
+                return Err(Stop::Fail(Errno::EXDEV));
+            }
+            return Ok(at);
+        }
+        let from = Path { mnt, dentry: child.dentry };
+        let to = {
+            let ns = store.lock();
+            let to = kernel.topmost(&ns, from);
+            if to.mnt != mnt {
+                kernel.path_get(to);
+            }
+            to
+        };
+        if to.mnt == mnt {
+            self.advance_held(child.dentry);
+        } else {
+            store.dput(child.dentry);
+            self.step_held(to);
+            if no_xdev {
+                return Err(Stop::Fail(Errno::EXDEV));
+            }
+        }
+        Ok(Position { mnt: to.mnt, seen: store.see(to.dentry) })
+    }
+
+    /// Fails if anything was mounted or unmounted since the walk started.
+    fn check_mounts(&self) -> Walk<()> {
+        if self.kernel.mounts.seq.retry(self.m_seq) { Err(Stop::Retry(Bail::MountMoved)) } else { Ok(()) }
     }
 
     /// Lets go of a child that a lookup gave; in RCU-walk makes sure that it was one.
@@ -554,15 +653,75 @@ impl<'a> Nameidata<'a> {
     fn follow_dotdot<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
         let root = self.root::<RCU>()?;
         if at.path() == root.path() {
-            if self.lookup.resolve & RESOLVE_BENEATH != 0 {
-                self.validate::<RCU>(at.seen)?;
-                return Err(Stop::Fail(Errno::EXDEV));
-            }
-            return Ok(at);
+            return self.stay_in_root::<RCU>(at);
         }
-        if self.lookup.scoped() && self.kernel.store.rename_seq.retry(self.renames) {
+        let from = if at.seen.dentry == self.kernel.mount(at.mnt).root.get() {
+            match self.choose_mountpoint::<RCU>(at, root)? {
+                Some(mountpoint) => mountpoint,
+                None => return self.stay_in_root::<RCU>(at),
+            }
+        } else {
+            at
+        };
+        let parent = self.step_up::<RCU>(from)?;
+        self.path_connected::<RCU>(from, parent.seen.dentry)?;
+        let over = self.cross::<RCU>(parent)?;
+        let store = &self.kernel.store;
+        let moved = store.rename_seq.retry(self.renames) || self.kernel.mounts.seq.retry(self.m_seq);
+        if self.lookup.scoped() && moved {
             return Err(Stop::Fail(Errno::EAGAIN));
         }
+        Ok(over)
+    }
+
+    /// `..` leads nowhere from the root of the walk.
+    fn stay_in_root<const RCU: bool>(&self, at: Position) -> Walk<Position> {
+        if self.lookup.resolve & RESOLVE_BENEATH != 0 {
+            if RCU {
+                self.check_mounts()?;
+            }
+            self.validate::<RCU>(at.seen)?;
+            return Err(Stop::Fail(Errno::EXDEV));
+        }
+        Ok(at)
+    }
+
+    /// From the root of a mount up to what it covers; `None` if that would pass the root of the walk, or the mount is
+    /// attached nowhere.
+    ///
+    /// Kernel: fs/namei.c `choose_mountpoint()`.
+    #[cold]
+    fn choose_mountpoint<const RCU: bool>(&mut self, at: Position, root: Position) -> Walk<Option<Position>> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let over = if RCU {
+            let over = kernel.mountpoint_above(at.path(), root.path());
+            let seen = over.map(|over| {
+                let d = store.dentry(over.dentry);
+                Seen { dentry: over.dentry, seq: d.seq.begin(), meta: Meta(d.meta.get()) }
+            });
+            self.check_mounts()?;
+            self.revalidate(at.seen)?;
+            over.zip(seen).map(|(over, seen)| Position { mnt: over.mnt, seen })
+        } else {
+            let _ns = store.lock();
+            let over = kernel.mountpoint_above(at.path(), root.path());
+            over.map(|over| {
+                kernel.path_get(over);
+                Position { mnt: over.mnt, seen: store.see(over.dentry) }
+            })
+        };
+        let Some(over) = over else { return Ok(None) };
+        if !RCU {
+            self.step_held(over.path());
+        }
+        if self.lookup.resolve & RESOLVE_NO_XDEV != 0 {
+            return Err(Stop::Fail(Errno::EXDEV));
+        }
+        Ok(Some(over))
+    }
+
+    /// To the parent within the mount.
+    fn step_up<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
         let store = &self.kernel.store;
         loop {
             let d = store.dentry(at.seen.dentry);
@@ -584,6 +743,65 @@ impl<'a> Nameidata<'a> {
                 return Ok(Position { mnt: at.mnt, seen: store.see(parent) });
             }
         }
+    }
+
+    /// Whether `parent`, come to from `at`, is still in the tree that the mount shows: a directory can be moved out of a
+    /// tree that is bound elsewhere.
+    ///
+    /// Kernel: fs/namei.c `path_connected()`.
+    #[inline]
+    fn path_connected<const RCU: bool>(&self, at: Position, parent: Handle) -> Walk<()> {
+        let store = &self.kernel.store;
+        let root = self.kernel.mount(at.mnt).root.get();
+        if parent == root || store.dentry(root).parent.get() == root {
+            return Ok(());
+        }
+        let connected = if RCU {
+            let renames = store.rename_seq.begin();
+            let connected = store.is_subdir(parent, root);
+            if store.rename_seq.retry(renames) {
+                return Err(Stop::Retry(Bail::DentryMoved));
+            }
+            self.check_mounts()?;
+            self.revalidate(at.seen)?;
+            connected
+        } else {
+            let _ns = store.lock();
+            store.is_subdir(parent, root)
+        };
+        if connected { Ok(()) } else { Err(Stop::Fail(Errno::ENOENT)) }
+    }
+
+    /// What is mounted over the directory that `..` led to, which the walk holds already.
+    #[inline]
+    fn cross<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
+        if !at.seen.meta.is_mounted() {
+            return Ok(at);
+        }
+        if !RCU {
+            self.kernel.store.links(at.seen.dentry).count.get();
+        }
+        self.traverse_mounts::<RCU>(at.mnt, at.seen)
+    }
+
+    /// Makes sure at the end of a scoped walk that it ended in its scope, if anything moved meanwhile.
+    ///
+    /// Kernel: fs/namei.c `complete_walk()`.
+    #[inline(always)]
+    pub(crate) fn complete_walk<const RCU: bool>(&self, at: Position) -> Walk<()> {
+        if self.lookup.scoped() { self.complete_scoped::<RCU>(at) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn complete_scoped<const RCU: bool>(&self, at: Position) -> Walk<()> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let moved = store.rename_seq.retry(self.renames) || kernel.mounts.seq.retry(self.m_seq);
+        let Some(root) = self.root.filter(|_| moved) else { return Ok(()) };
+        if RCU {
+            return Err(Stop::Retry(Bail::DentryMoved));
+        }
+        let inside = kernel.is_path_reachable(&store.lock(), at.path(), root.path());
+        if inside { Ok(()) } else { Err(Stop::Fail(Errno::EXDEV)) }
     }
 
     /// [`revalidate`](Self::revalidate) in RCU-walk; in REF-walk there is nothing to check.
@@ -615,9 +833,12 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Fail(Errno::EXDEV));
         }
         let root = self.root::<RCU>()?;
+        if self.lookup.resolve & RESOLVE_NO_XDEV != 0 && dir.mnt != root.mnt {
+            return Err(Stop::Fail(Errno::EXDEV));
+        }
         if !RCU {
-            self.kernel.store.links(root.seen.dentry).count.get();
-            self.advance_held(root.seen.dentry);
+            self.kernel.path_get(root.path());
+            self.step_held(root.path());
         }
         Ok((root, path))
     }
@@ -638,7 +859,7 @@ impl<'a> Nameidata<'a> {
         let inode = store.d_inode(link.dentry);
         if trailing {
             let [link, dir] =
-                [inode, store.d_inode(dir.seen.dentry)].map(|i| store.read_inode(i, Inode::attr));
+                [inode, store.d_inode(dir.seen.dentry)].map(|i| self.kernel.read_attr(dir.mnt, i));
             perm::may_follow_link(self.kernel.protected(), &dir, &link, self.cred)?;
         }
         if self.kernel.mount_has(dir.mnt, mount::flags::NOSYMFOLLOW)
@@ -676,12 +897,12 @@ impl<'a> Nameidata<'a> {
                 if child.meta.file_type() == S_IFLNK && self.lookup.follow {
                     return Ok(Step::Link(child));
                 }
-                self.advance::<RCU>(child.dentry);
-                Position { mnt: at.mnt, seen: child }
+                self.handle_mounts::<RCU>(at.mnt, child)?
             }
             LastType::DotDot => self.follow_dotdot::<RCU>(at)?,
             LastType::Dot | LastType::Root => at,
         };
+        self.complete_walk::<RCU>(position)?;
         if self.lookup.directory && !position.seen.meta.is_dir() {
             self.validate::<RCU>(position.seen)?;
             return Err(Stop::Fail(Errno::ENOTDIR));
@@ -691,9 +912,9 @@ impl<'a> Nameidata<'a> {
 
     /// Gives back the references of a REF-walk.
     pub(crate) fn terminate_walk(&mut self) {
-        self.advance_held(0);
+        self.step_held(Path::default());
         if let Some(root) = self.root.take() {
-            self.kernel.store.dput(root.seen.dentry);
+            self.kernel.path_put(root.path());
         }
     }
 }
@@ -767,13 +988,15 @@ impl<'a> Walker<'a> {
     ) -> Result<R, Errno> {
         check_name(path, lookup.empty)?;
         if self.kernel.walk_mode() == WalkMode::Rcu {
-            match self.path_lookupat_rcu(at, path, lookup) {
+            let m_seq = self.kernel.mounts.seq.begin();
+            match self.path_lookupat_rcu(at, path, lookup, m_seq) {
                 Ok(position) => {
                     let result = finish(position);
-                    if !self.kernel.store.tree().retry(position.seen) {
+                    let moved = self.kernel.mounts.seq.retry(m_seq);
+                    if !self.kernel.store.tree().retry(position.seen) && !moved {
                         return result;
                     }
-                    self.kernel.count_bail(Bail::DentryMoved);
+                    self.kernel.count_bail(if moved { Bail::MountMoved } else { Bail::DentryMoved });
                 }
                 Err(Stop::Fail(errno)) => return Err(errno),
                 Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
@@ -787,10 +1010,17 @@ impl<'a> Walker<'a> {
     ///
     /// Kernel: fs/namei.c `path_lookupat()`.
     #[inline(never)]
-    pub(crate) fn path_lookupat_rcu(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Walk<Position> {
+    pub(crate) fn path_lookupat_rcu(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        m_seq: u32,
+    ) -> Walk<Position> {
         let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        nd.m_seq = m_seq;
         let start = nd.path_init::<true>(path)?;
-        let stretch = self.walk_names::<true>(start.seen, path, skip_slashes(path, 0));
+        let stretch = self.walk_names::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
         let position = Position { mnt: start.mnt, seen: stretch.at };
         match stretch.halt {
             Halt::Found if lookup.directory && !stretch.at.meta.is_dir() => {
@@ -817,7 +1047,7 @@ impl<'a> Walker<'a> {
     /// Every value that a round hands to the next is a scalar, and every base address is by value: the chain from one
     /// directory to the next runs through registers.
     #[inline(always)]
-    fn walk_names<const LAST: bool>(&self, from: Seen, path: &[u8], start: usize) -> Stretch {
+    fn walk_names<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
         let (tree, seed) = (self.kernel.store.tree(), self.kernel.store.seed());
         let Seen { mut dentry, mut seq, meta: Meta(mut meta) } = from;
         let mut rest = path.get(start..).unwrap_or_default();
@@ -825,7 +1055,7 @@ impl<'a> Walker<'a> {
             return Stretch { at: from, start, halt: Halt::Undecided };
         }
         let halt = loop {
-            if !self.may_search(Seen { dentry, seq, meta: Meta(meta) }) {
+            if !self.may_search(mnt, Seen { dentry, seq, meta: Meta(meta) }) {
                 break Halt::Undecided;
             }
             let component = name::leading(path, rest, seed);
@@ -843,13 +1073,15 @@ impl<'a> Walker<'a> {
                 break Halt::Undecided;
             }
             match behind {
-                None if child.meta.file_type() == S_IFLNK => break Halt::Undecided,
+                None if child.meta.takes_step() => break Halt::Undecided,
                 None => {
                     Seen { dentry, seq, meta: Meta(meta) } = child;
                     break Halt::Found;
                 }
                 // One slash and more path is the rule; anything else is left to the general walk.
-                Some(behind) if child.meta.is_dir() && behind.first().is_some_and(|&byte| byte != b'/') => {
+                Some(behind)
+                    if child.meta.is_plain_dir() && behind.first().is_some_and(|&byte| byte != b'/') =>
+                {
                     Seen { dentry, seq, meta: Meta(meta) } = child;
                     rest = behind;
                 }
@@ -862,18 +1094,16 @@ impl<'a> Walker<'a> {
 
     /// Whether this directory may be searched, for certain; if not, the general walk finds out why.
     #[inline(always)]
-    fn may_search(&self, dir: Seen) -> bool {
-        dir.meta.may_search() || self.may_search_slow(dir.dentry)
+    fn may_search(&self, mnt: Handle, dir: Seen) -> bool {
+        dir.meta.may_search() || self.may_search_slow(mnt, dir.dentry)
     }
 
     #[inline(never)]
-    fn may_search_slow(&self, dentry: Handle) -> bool {
+    fn may_search_slow(&self, mnt: Handle, dentry: Handle) -> bool {
         let store = &self.kernel.store;
         let i = store.inode(store.d_inode(dentry));
         let seq = i.seq.begin();
-        let acl = RacyAcl { store, blob: i.acl.get() };
-        perm::inode_permission(self.kernel.sb_rdonly(), &i.attr(), &acl, self.cred, MAY_EXEC).is_ok()
-            && !i.seq.retry(seq)
+        self.kernel.racy_permission(mnt, i, self.cred, MAY_EXEC).is_ok() && !i.seq.retry(seq)
     }
 
     /// [`filename_lookup`](Self::filename_lookup) holding references.
@@ -925,11 +1155,9 @@ impl<'a> Walker<'a> {
         if self.kernel.walk_mode() == WalkMode::Rcu {
             let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
             let walked = nd.path_walk::<true, _>(path, |nd, dir, last| {
-                if !nd.kernel.store.legitimize(dir.seen) {
-                    return Err(Stop::Retry(Bail::DentryMoved));
-                }
+                nd.legitimize(dir)?;
                 let result = act(dir.path(), last);
-                nd.kernel.store.dput(dir.seen.dentry);
+                nd.kernel.path_put(dir.path());
                 Ok(Step::Done(result?))
             });
             match walked {

@@ -2,14 +2,15 @@
 //!
 //! Kernel: fs/open.c, fs/namei.c `path_openat()`.
 
+use crate::dcache::Seen;
 use crate::dirops::{Change, NewNode};
 use crate::errno::{Errno, Result};
 use crate::files::{File, FileMode};
-use crate::inode::{Inode, flags};
+use crate::inode::flags;
 use crate::kernel::WalkMode;
 use crate::mount::{self, Path};
-use crate::namei::{At, Bail, Last, LastType, Lookup, Nameidata, Position, Step, Stop, Walk, check_name};
-use crate::perm::{self, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
+use crate::namei::{At, Last, LastType, Lookup, Nameidata, Position, Step, Stop, Walk, check_name};
+use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;
 use crate::uapi::*;
 use rcuwalk_sync::{Handle, Racy32, Racy64};
@@ -194,7 +195,7 @@ impl Task {
     #[inline]
     fn path_openat(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<File> {
         let opened = self.do_filp_open(at, path, op)?;
-        self.finish_open(opened, op).inspect_err(|_| self.kernel.store.dput(opened.path.dentry))
+        self.finish_open(opened, op).inspect_err(|_| self.kernel.path_put(opened.path))
     }
 
     /// Kernel: fs/namei.c `do_filp_open()`.
@@ -206,7 +207,7 @@ impl Task {
             let opened = if op.has(O_CREAT) {
                 nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op))
             } else {
-                let found = walker.path_lookupat_rcu(at, path, op.lookup);
+                let found = walker.path_lookupat_rcu(at, path, op.lookup, nd.m_seq);
                 found.and_then(|position| self.do_open::<true>(&mut nd, position, op))
             };
             match opened {
@@ -254,20 +255,16 @@ impl Task {
                 Ok(child) if child.meta.file_type() == S_IFLNK && nd.lookup.follow => {
                     return Ok(Step::Link(child));
                 }
-                Ok(child) => {
-                    let position = Position { mnt: dir.mnt, seen: child };
-                    let opened = self.do_open_child::<RCU>(nd, dir, position, op);
-                    return opened.map(Step::Done);
-                }
+                Ok(child) => return self.do_open_child::<RCU>(nd, dir, child, op).map(Step::Done),
                 Err(Stop::Fail(Errno::ENOENT)) => {}
                 Err(stop) => return Err(stop),
             }
-            if RCU && !nd.kernel.store.legitimize(dir.seen) {
-                return Err(Stop::Retry(Bail::DentryMoved));
+            if RCU {
+                nd.legitimize(dir)?;
             }
             let created = self.create_last(dir.path(), last, op);
             if RCU {
-                nd.kernel.store.dput(dir.seen.dentry);
+                nd.kernel.path_put(dir.path());
             }
             if let Some(opened) = created? {
                 return Ok(Step::Done(opened));
@@ -279,16 +276,17 @@ impl Task {
     ///
     /// Kernel: fs/namei.c `lookup_open()`.
     fn create_last(&self, dir: Path, last: Last<'_>, op: &OpenFlags) -> Result<Option<Opened>> {
-        let mut change = Change::new(&self.kernel, &self.cred);
+        let mut change = Change::look(&self.kernel, &self.cred, dir.mnt);
         if change.lookup(dir.dentry, last.name)?.is_some() {
             return Ok(None);
         }
-        self.want_write(dir)?;
+        change.want_write()?;
         change.may_create(dir.dentry)?;
         let node = NewNode { mode: S_IFREG | op.mode, umask: self.fs.fs.umask(), rdev: 0, body: b"" };
         let dentry = change.create(dir.dentry, last.name, &node)?;
-        self.kernel.store.links(dentry).count.get();
-        Ok(Some(Opened { path: Path { mnt: dir.mnt, dentry }, created: true }))
+        let path = Path { mnt: dir.mnt, dentry };
+        self.kernel.path_get(path);
+        Ok(Some(Opened { path, created: true }))
     }
 
     /// [`do_open`](Self::do_open) of a child that a lookup gave.
@@ -296,24 +294,25 @@ impl Task {
         &self,
         nd: &mut Nameidata<'_>,
         dir: Position,
-        child: Position,
+        child: Seen,
         op: &OpenFlags,
     ) -> Walk<Opened> {
-        // The directory's attributes count for sticky ones, so it must not be let go before.
-        let checked = self.may_create_in_sticky(nd, dir, child, op);
-        if let Err(errno) = checked {
-            nd.drop_child::<RCU>(child.seen)?;
+        // The directory's attributes count for sticky ones: it is let go with the step.
+        let dir_attr = nd.kernel.read_attr(dir.mnt, nd.kernel.store.d_inode(dir.seen.dentry));
+        let position = nd.handle_mounts::<RCU>(dir.mnt, child)?;
+        nd.complete_walk::<RCU>(position)?;
+        if let Err(errno) = self.may_create_in_sticky(nd, &dir_attr, position, op) {
+            nd.validate::<RCU>(position.seen)?;
             return Err(Stop::Fail(errno));
         }
-        nd.advance::<RCU>(child.seen.dentry);
-        self.do_open::<RCU>(nd, child, op)
+        self.do_open::<RCU>(nd, position, op)
     }
 
     /// What `O_CREAT` forbids of a file that exists.
     fn may_create_in_sticky(
         &self,
         nd: &Nameidata<'_>,
-        dir: Position,
+        dir: &InodeAttr,
         child: Position,
         op: &OpenFlags,
     ) -> Result<()> {
@@ -323,9 +322,8 @@ impl Task {
         if child.seen.meta.is_dir() {
             return Err(Errno::EISDIR);
         }
-        let store = &nd.kernel.store;
-        let [dir, child] = [dir, child].map(|p| store.read_inode(store.d_inode(p.seen.dentry), Inode::attr));
-        perm::may_create_in_sticky(nd.kernel.protected(), &dir, &child, &self.cred)
+        let child = nd.kernel.read_attr(child.mnt, nd.kernel.store.d_inode(child.seen.dentry));
+        perm::may_create_in_sticky(nd.kernel.protected(), dir, &child, &self.cred)
     }
 
     /// Whether what the walk came to may be opened; takes the reference for the open file.
@@ -344,12 +342,10 @@ impl Task {
                 nd.revalidate(position.seen)?;
                 return Err(Stop::Fail(errno));
             }
-            if !nd.kernel.store.legitimize(position.seen) {
-                return Err(Stop::Retry(Bail::DentryMoved));
-            }
+            nd.legitimize(position)?;
         } else {
             allowed?;
-            nd.kernel.store.links(position.seen.dentry).count.get();
+            nd.kernel.path_get(position.path());
         }
         Ok(Opened { path: position.path(), created: false })
     }
@@ -386,13 +382,15 @@ impl Task {
             }
             S_IFREG => {}
             _ if op.exec => return Err(Errno::EACCES),
-            S_IFCHR | S_IFBLK if kernel.mount_has(position.mnt, mount::flags::NODEV) => {
+            S_IFCHR | S_IFBLK
+                if kernel.mount_has(position.mnt, mount::flags::NODEV | mount::flags::SB_NODEV) =>
+            {
                 return Err(Errno::EACCES);
             }
             _ => {}
         }
-        kernel.inode_permission(inode, &self.cred, op.may())?;
-        let attr = kernel.store.read_inode(inode, Inode::attr);
+        kernel.inode_permission(position.mnt, inode, &self.cred, op.may())?;
+        let attr = kernel.read_attr(position.mnt, inode);
         if attr.iflags & perm::IFLAG_APPEND != 0
             && (op.flags & O_ACCMODE != O_RDONLY && !op.has(O_APPEND) || op.has(O_TRUNC))
         {
@@ -408,8 +406,8 @@ impl Task {
     fn may_tmpfile(&self, position: Position, inode: Handle) -> Result<()> {
         self.want_write(position.path())?;
         let kernel = &*self.kernel;
-        kernel.inode_permission(inode, &self.cred, MAY_WRITE | MAY_EXEC)?;
-        if !kernel.id_view().can_store(self.cred.fsuid(), self.cred.fsgid()) {
+        kernel.inode_permission(position.mnt, inode, &self.cred, MAY_WRITE | MAY_EXEC)?;
+        if !kernel.id_view(position.mnt).can_store(self.cred.fsuid(), self.cred.fsgid()) {
             return Err(Errno::EOVERFLOW);
         }
         Ok(())
@@ -426,9 +424,9 @@ impl Task {
         let store = &self.kernel.store;
         let inode = store.d_inode(opened.path.dentry);
         let file_type = store.see(opened.path.dentry).meta.file_type();
-        let mut mode = FileMode { read: op.read, write: op.write, path: false, writer: false };
+        let mut mode = FileMode { read: op.read, write: op.write, ..FileMode::default() };
         if op.has(O_PATH) {
-            mode = FileMode { read: false, write: false, path: true, writer: false };
+            mode = FileMode { path: true, ..FileMode::default() };
         } else if op.flags & O_ACCMODE == O_ACCMODE {
             // Both permissions were asked for, and neither is given.
             (mode.read, mode.write) = (false, false);
@@ -438,12 +436,16 @@ impl Task {
         }
         if !mode.path && file_type == S_IFREG {
             if mode.write {
-                store.get_write_access(&store.lock(), inode)?;
+                let ns = store.lock();
+                store.get_write_access(&ns, inode)?;
+                self.kernel.get_mount_writer(&ns, opened.path.mnt);
                 mode.writer = true;
             }
             let rest = self.open_regular(opened, inode, mode, op);
             if let (Err(errno), true) = (rest, mode.writer) {
-                store.put_write_access(&store.lock(), inode);
+                let ns = store.lock();
+                store.put_write_access(&ns, inode);
+                self.kernel.put_mount_writer(&ns, opened.path.mnt);
                 return Err(errno);
             }
             rest?;
@@ -457,7 +459,7 @@ impl Task {
             self.want_write(opened.path)?;
         }
         if op.has(O_TRUNC) && !opened.created {
-            return self.handle_truncate(inode);
+            return self.handle_truncate(opened.path.mnt, inode);
         }
         Ok(())
     }
@@ -495,7 +497,7 @@ impl Task {
     fn open_tmpfile(&self, opened: Opened, op: &OpenFlags) -> Result<File> {
         let store = &self.kernel.store;
         let dir = opened.path.dentry;
-        let mut change = Change::new(&self.kernel, &self.cred);
+        let mut change = Change::new(&self.kernel, &self.cred, opened.path.mnt)?;
         let node =
             NewNode { mode: S_IFREG | op.mode & S_IALLUGO, umask: self.fs.fs.umask(), rdev: 0, body: b"" };
         let dentry = change.make(dir, &node, 0)?;
@@ -506,9 +508,10 @@ impl Task {
             i.mode.set(i.mode.get() | flags::LINKABLE);
         }
         store.get_write_access(&change.ns, inode)?;
+        self.kernel.get_mount_writer(&change.ns, opened.path.mnt);
         store.put_locked(&mut change.ns, dir);
         drop(change);
-        let mode = FileMode { read: op.read, write: op.write, path: false, writer: true };
+        let mode = FileMode { read: op.read, write: op.write, writer: true, ..FileMode::default() };
         Ok(self.new_file(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
     }
 }

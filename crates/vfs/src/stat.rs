@@ -4,11 +4,11 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
-use crate::inode::{Kstat, RacyAcl, Touch, flags};
+use crate::inode::{Kstat, Touch, flags};
 use crate::kernel::Kernel;
 use crate::mount;
 use crate::namei::{At, Lookup, Position, Walker};
-use crate::perm::{self, MAY_ACCESS};
+use crate::perm::MAY_ACCESS;
 use crate::task::Task;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
@@ -31,21 +31,30 @@ const ATTRIBUTES_MASK: u64 = STATX_ATTR_IMMUTABLE
 const BLKSIZE: u32 = 4096;
 
 impl Kernel {
-    /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
-    pub(crate) fn inode_permission(&self, inode: Handle, cred: &Cred, mask: u32) -> Result<()> {
-        self.store.read_inode(inode, |i| {
-            let acl = RacyAcl { store: &self.store, blob: i.acl.get() };
-            perm::inode_permission(self.sb_rdonly(), &i.attr(), &acl, cred, mask)
-        })
+    /// The owner and group that the mount shows. Out of line: few mounts have an idmap.
+    #[cold]
+    fn map_kstat(&self, mnt: Handle, k: &mut Kstat) {
+        let view = self.id_view(mnt);
+        (k.uid, k.gid) = (view.make_vfsuid(k.uid), view.make_vfsgid(k.gid));
+    }
+
+    /// Kernel: fs/stat.c `vfs_getattr_nosec()`.
+    #[inline(always)]
+    fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Kstat {
+        let mut k = self.store.fill_kstat(inode, want_btime);
+        if self.mount_has(mnt, mount::flags::IDMAPPED) {
+            self.map_kstat(mnt, &mut k);
+        }
+        k
     }
 
     /// Kernel: fs/stat.c `cp_new_stat()`.
     #[inline(always)]
-    fn stat_of(&self, inode: Handle, cred: &Cred) -> Stat {
-        let k = self.store.fill_kstat(inode, false);
+    fn stat_of(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
+        let k = self.getattr(mnt, inode, false);
         let ns = cred.user_ns();
         Stat {
-            dev: self.dev,
+            dev: self.mount(mnt).dev.get(),
             ino: k.ino,
             nlink: u64::from(k.nlink),
             mode: k.mode,
@@ -64,7 +73,8 @@ impl Kernel {
     /// Kernel: fs/stat.c `cp_statx()`.
     #[inline(always)]
     fn statx_of(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
-        let k = self.store.fill_kstat(inode, mask & STATX_BTIME != 0);
+        let k = self.getattr(path.mnt, inode, mask & STATX_BTIME != 0);
+        let dev = self.mount(path.mnt).dev.get();
         let ns = cred.user_ns();
         // A file system with multigrain times reports a change only to who asks for it.
         let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
@@ -89,9 +99,13 @@ impl Kernel {
             mtime: mtime.into(),
             rdev_major: major(u64::from(k.rdev)),
             rdev_minor: minor(u64::from(k.rdev)),
-            dev_major: major(self.dev),
-            dev_minor: minor(self.dev),
-            mnt_id: u64::from(path.mnt),
+            dev_major: major(dev),
+            dev_minor: minor(dev),
+            mnt_id: if mask & STATX_MNT_ID_UNIQUE != 0 {
+                self.mount(path.mnt).id.get()
+            } else {
+                u64::from(path.mnt)
+            },
             ..Statx::default()
         }
     }
@@ -150,7 +164,8 @@ impl Task {
     ///
     /// `EBADF`.
     pub fn fstat(&self, fd: i32) -> Result<Stat> {
-        Ok(self.kernel.stat_of(self.file_any(fd)?.inode, &self.cred))
+        let file = self.file_any(fd)?;
+        Ok(self.kernel.stat_of(file.path.mnt, file.inode, &self.cred))
     }
 
     /// What `path`, relative to `dirfd`, is. `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`, `AT_NO_AUTOMOUNT`.
@@ -172,7 +187,7 @@ impl Task {
     fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
         let kernel = &*self.kernel;
         self.walker().filename_lookup(at, path, lookup, |position| {
-            Ok(kernel.stat_of(kernel.store.d_inode(position.seen.dentry), &self.cred))
+            Ok(kernel.stat_of(position.mnt, kernel.store.d_inode(position.seen.dentry), &self.cred))
         })
     }
 
@@ -302,7 +317,7 @@ impl Walker<'_> {
         if mode & X_OK != 0 && file_type == S_IFREG && kernel.mount_has(position.mnt, mount::flags::NOEXEC) {
             return Err(Errno::EACCES);
         }
-        kernel.inode_permission(inode, self.cred, mode as u32 | MAY_ACCESS)?;
+        kernel.inode_permission(position.mnt, inode, self.cred, mode as u32 | MAY_ACCESS)?;
         let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);
         if mode & W_OK != 0 && stored && kernel.mount_has(position.mnt, mount::flags::RDONLY) {
             return Err(Errno::EROFS);

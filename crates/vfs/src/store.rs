@@ -7,6 +7,7 @@ use crate::acl::{Acl, AclEntry};
 use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::errno::{Errno, Result};
 use crate::inode::{Inode, InodeRest, Times, Touch, flags};
+use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
 use crate::perm::everyone_may_search;
 use crate::uapi::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, Timespec};
@@ -62,7 +63,8 @@ pub(crate) struct Namespace {
     /// Extended attributes other than ACLs; index 0 is never used.
     pub(crate) xattrs: Table<Xattrs>,
     pub(crate) wide_times: HashMap<Handle, Times>,
-    next_ino: u64,
+    /// Mounts and file systems.
+    pub(crate) mnt: MountState,
 }
 
 /// Values by small number. Number 0 means none.
@@ -92,6 +94,11 @@ impl<T> Table<T> {
 
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
         self.values.get((at as usize).wrapping_sub(1))?.as_ref()
+    }
+
+    /// Every value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().flatten()
     }
 
     pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
@@ -137,6 +144,8 @@ pub(crate) struct InodeInit<'a> {
     /// Type and permissions.
     pub(crate) mode: u32,
     pub(crate) iflags: u32,
+    /// The file system, whose next inode number it gets unless it brings one.
+    pub(crate) sb: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) nlink: u32,
@@ -162,14 +171,14 @@ impl From<AllocError> for Errno {
 
 impl Store {
     /// An empty store without any inode.
-    pub(crate) fn new(capacity: Capacity, seed: u64) -> Result<Store> {
+    pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState) -> Result<Store> {
         let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
         let ns = Namespace {
             chains: writer,
             contents: Table::default(),
             xattrs: Table::default(),
             wide_times: HashMap::new(),
-            next_ino: 1,
+            mnt,
         };
         Ok(Store {
             slots: Arena::new(capacity.objects)?,
@@ -287,10 +296,7 @@ impl Store {
 
     /// Fills the inode half of a fresh slot.
     fn inode_init(&self, ns: &mut Namespace, slot: Handle, init: &InodeInit<'_>, acl: Handle) {
-        let ino = init.ino.unwrap_or_else(|| {
-            ns.next_ino += 1;
-            ns.next_ino - 1
-        });
+        let ino = init.ino.unwrap_or_else(|| ns.mnt.next_ino(init.sb));
         let (i, rest) = (self.inode(slot), self.inode_rest(slot));
         let _change = i.seq.write();
         let stored = if init.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
@@ -501,6 +507,34 @@ impl Store {
             if parent == at || !self.links(parent).count.put() {
                 return;
             }
+            at = parent;
+        }
+    }
+
+    /// Frees the tree of a file system that is mounted nowhere any more, from the leaves up, and gives the reference to
+    /// its root back.
+    ///
+    /// Kernel: fs/dcache.c `shrink_dcache_for_umount()`.
+    pub(crate) fn shrink_tree(&self, ns: &mut Namespace, root: Handle) {
+        let mut at = root;
+        loop {
+            let inode = self.d_inode(at);
+            if self.inode(inode).mode.get() & S_IFMT == S_IFDIR {
+                let child = self.inode_rest(inode).first_child.get();
+                if child != 0 {
+                    at = child;
+                    continue;
+                }
+            }
+            let parent = self.dentry(at).parent.get();
+            if at == root {
+                return self.put_locked(ns, root);
+            }
+            {
+                let _open = self.inode(self.d_inode(parent)).seq.write();
+                self.d_drop(ns, at);
+            }
+            self.put_locked(ns, at);
             at = parent;
         }
     }

@@ -5,16 +5,15 @@ use crate::errno::{Errno, Result};
 use crate::exec::{ExecFile, STACK_DEFAULT};
 use crate::files::{File, FileRef, Files};
 use crate::fs_struct::{FsStruct, Place};
-use crate::inode::Inode;
 use crate::kernel::{Kernel, Vfs};
 use crate::mount::Path;
 use crate::namei::{At, Lookup, Position, Walker};
+use crate::namespace::MntNamespace;
 use crate::perm::{self, MAY_CHDIR, MAY_EXEC};
 use crate::uapi::{
     AT_FDCWD, CAP_SYS_CHROOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_APPEND,
     O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR,
 };
-use rcuwalk_sync::Handle;
 use std::sync::Arc;
 
 /// `RLIMIT_NOFILE` of a fresh task.
@@ -50,12 +49,14 @@ pub struct Task {
 pub(crate) struct FsOwner {
     kernel: Arc<Kernel>,
     pub(crate) fs: FsStruct,
+    /// Who shares root and current directory shares the mounts they are in.
+    pub(crate) mnt_ns: Arc<MntNamespace>,
 }
 
 impl Drop for FsOwner {
     fn drop(&mut self) {
         for place in [Place::Root, Place::Pwd] {
-            self.kernel.store.dput(self.fs.peek(place).dentry);
+            self.kernel.path_put(self.fs.peek(place));
         }
     }
 }
@@ -81,21 +82,31 @@ impl FilesOwner {
 }
 
 impl FsOwner {
-    /// Takes a reference to both places for the new owner.
-    fn new(kernel: &Arc<Kernel>, root: Path, pwd: Path, umask: u32) -> FsOwner {
-        kernel.store.links(root.dentry).count.get();
-        kernel.store.links(pwd.dentry).count.get();
-        FsOwner { kernel: Arc::clone(kernel), fs: FsStruct::new(root, pwd, umask) }
+    /// At the root of the first mount.
+    fn new(kernel: &Arc<Kernel>, umask: u32) -> FsOwner {
+        let root = kernel.root();
+        kernel.path_get(root);
+        kernel.path_get(root);
+        FsOwner::holding(kernel, [root, root], umask, MntNamespace::init(kernel))
+    }
+
+    /// At `root` and `pwd`, whose references pass to the new owner.
+    pub(crate) fn holding(
+        kernel: &Arc<Kernel>,
+        [root, pwd]: [Path; 2],
+        umask: u32,
+        mnt_ns: Arc<MntNamespace>,
+    ) -> FsOwner {
+        FsOwner { kernel: Arc::clone(kernel), fs: FsStruct::new(root, pwd, umask), mnt_ns }
     }
 }
 
 impl Task {
     pub(crate) fn new(kernel: &Arc<Kernel>, cred: Cred) -> Task {
-        let root = kernel.root();
         Task {
             kernel: Arc::clone(kernel),
             cred: Arc::new(cred),
-            fs: Arc::new(FsOwner::new(kernel, root, root, 0o022)),
+            fs: Arc::new(FsOwner::new(kernel, 0o022)),
             files: Arc::new(FilesOwner { kernel: Arc::clone(kernel), table: Files::new(DEFAULT_NOFILE) }),
             fsize: u64::MAX,
             no_new_privs: false,
@@ -112,15 +123,10 @@ impl Task {
     /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
     /// shared. Kernel: `fork()`.
     pub fn fork(&self) -> Task {
-        let fs = &self.fs.fs;
-        // Nobody can take the places away meanwhile: this task's references keep them while it is borrowed, unless a
-        // thread of the same process changes them, which `hold` notices.
-        let [root, pwd] = [Place::Root, Place::Pwd].map(|place| self.hold(place));
-        let child = FsOwner { kernel: Arc::clone(&self.kernel), fs: FsStruct::new(root, pwd, fs.umask()) };
         Task {
             kernel: Arc::clone(&self.kernel),
             cred: Arc::new(Cred::clone(&self.cred)),
-            fs: Arc::new(child),
+            fs: Arc::new(self.copy_fs()),
             files: Arc::new(self.files.duplicate()),
             fsize: self.fsize,
             no_new_privs: self.no_new_privs,
@@ -144,17 +150,22 @@ impl Task {
         }
     }
 
-    /// Takes a reference to root or current directory.
+    /// Root, current directory and umask for a process of its own. Kernel: fs/fs_struct.c `copy_fs_struct()`.
+    pub(crate) fn copy_fs(&self) -> FsOwner {
+        // Nobody can take the places away meanwhile: this task's references keep them while it is borrowed, unless a
+        // thread of the same process changes them, which `hold` notices.
+        let places = [Place::Root, Place::Pwd].map(|place| self.hold(place));
+        FsOwner::holding(&self.kernel, places, self.fs.fs.umask(), Arc::clone(&self.fs.mnt_ns))
+    }
+
+    /// Takes references to root or current directory.
     fn hold(&self, place: Place) -> Path {
         let fs = &self.fs.fs;
         loop {
             let start = fs.begin();
             let path = fs.peek(place);
-            if self.kernel.store.links(path.dentry).count.get_not_zero() {
-                if !fs.retry(start) {
-                    return path;
-                }
-                self.kernel.store.dput(path.dentry);
+            if self.kernel.hold(path, || !fs.retry(start)) {
+                return path;
             }
         }
     }
@@ -167,6 +178,11 @@ impl Task {
     /// Replaces the credential, as a committed change of it does.
     pub fn set_cred(&mut self, cred: Cred) {
         self.cred = Arc::new(cred);
+    }
+
+    /// Makes a copy of the descriptor table this task's own.
+    pub(crate) fn unshare_files(&mut self) {
+        self.files = Arc::new(self.files.duplicate());
     }
 
     /// Sets `RLIMIT_NOFILE` (soft): descriptors are numbered below it.
@@ -301,7 +317,7 @@ impl Task {
     /// Kernel: fs/fcntl.c `setfl()`.
     fn set_status_flags(&self, file: &File, flags: i32) -> Result<()> {
         const CHANGEABLE: i32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
-        let attr = self.kernel.store.read_inode(file.inode, Inode::attr);
+        let attr = self.kernel.read_attr(file.path.mnt, file.inode);
         let old = file.flags.get() as i32;
         if (old ^ flags) & O_APPEND != 0 && flags & O_APPEND == 0 && attr.iflags & perm::IFLAG_APPEND != 0 {
             return Err(Errno::EPERM);
@@ -326,7 +342,7 @@ impl Task {
     ///
     /// Kernel: fs/open.c `chdir()`.
     pub fn chdir(&self, path: &[u8]) -> Result<()> {
-        let to = self.lookup_held(At::Cwd, path, Lookup::DIRECTORY, |p| self.may_enter(p.seen.dentry))?;
+        let to = self.lookup_held(At::Cwd, path, Lookup::DIRECTORY, |p| self.may_enter(p.path()))?;
         self.replace(Place::Pwd, to);
         Ok(())
     }
@@ -341,8 +357,8 @@ impl Task {
         if self.kernel.store.see(file.path.dentry).meta.file_type() != S_IFDIR {
             return Err(Errno::ENOTDIR);
         }
-        self.may_enter(file.path.dentry)?;
-        self.kernel.store.links(file.path.dentry).count.get();
+        self.may_enter(file.path)?;
+        self.kernel.path_get(file.path);
         self.replace(Place::Pwd, file.path);
         Ok(())
     }
@@ -354,7 +370,7 @@ impl Task {
     /// Those of the walk, `ENOTDIR`, `EACCES`, then `EPERM` without `CAP_SYS_CHROOT`.
     pub fn chroot(&self, path: &[u8]) -> Result<()> {
         let to = self.lookup_held(At::Cwd, path, Lookup::DIRECTORY, |p| {
-            self.may_enter(p.seen.dentry)?;
+            self.may_enter(p.path())?;
             if self.cred.capable_here(CAP_SYS_CHROOT) { Ok(()) } else { Err(Errno::EPERM) }
         })?;
         self.replace(Place::Root, to);
@@ -369,28 +385,29 @@ impl Task {
         lookup: Lookup,
         mut check: impl FnMut(Position) -> Result<()>,
     ) -> Result<Path> {
-        let store = &self.kernel.store;
         loop {
+            let m_seq = self.kernel.mounts.seq.begin();
             let position = self.walker().filename_lookup(at, path, lookup, |position| {
                 check(position)?;
                 Ok(position)
             })?;
-            // The walk's own reference, if it had one, is gone by now: what it saw may have gone with it.
-            if store.legitimize(position.seen) {
+            // The walk's own references, if it had any, are gone by now: what it saw may have gone with them.
+            if self.kernel.legitimize(position, m_seq).is_ok() {
                 return Ok(position.path());
             }
         }
     }
 
     /// Whether this task may have the directory as current or root directory.
-    fn may_enter(&self, dentry: Handle) -> Result<()> {
-        self.kernel.inode_permission(self.kernel.store.d_inode(dentry), &self.cred, MAY_EXEC | MAY_CHDIR)
+    fn may_enter(&self, place: Path) -> Result<()> {
+        let inode = self.kernel.store.d_inode(place.dentry);
+        self.kernel.inode_permission(place.mnt, inode, &self.cred, MAY_EXEC | MAY_CHDIR)
     }
 
     /// Puts a place, whose reference passes along, where the old one was, whose reference is given back.
     fn replace(&self, place: Place, path: Path) {
         let old = self.fs.fs.replace(place, path);
-        self.kernel.store.dput(old.dentry);
+        self.kernel.path_put(old);
     }
 
     /// The path of the current directory, from the root directory; `(unreachable)` stands before it if it is not below.
@@ -405,18 +422,31 @@ impl Task {
         // Nothing is renamed under the lock, so the names belong together.
         let ns = store.lock();
         let (root, pwd) = (self.fs.fs.peek(Place::Root), self.fs.fs.peek(Place::Pwd));
-        let global = self.kernel.root();
-        if pwd.dentry != global.dentry && !store.see(pwd.dentry).meta.is_hashed() {
+        // The root of a file system has no name either, but was not removed.
+        let is_root = store.dentry(pwd.dentry).parent.get() == pwd.dentry;
+        if !is_root && !store.see(pwd.dentry).meta.is_hashed() {
             return Err(Errno::ENOENT);
         }
         let mut names = Vec::new();
-        let mut at = pwd.dentry;
-        while at != root.dentry && at != global.dentry {
-            names.push(store.d_name(at));
-            at = store.dentry(at).parent.get();
+        let mut at = pwd;
+        while at != root {
+            let m = self.kernel.mount(at.mnt);
+            if at.dentry == m.root.get() {
+                if m.parent.get() == 0 {
+                    break;
+                }
+                at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+                continue;
+            }
+            let parent = store.dentry(at.dentry).parent.get();
+            if parent == at.dentry {
+                break;
+            }
+            names.push(store.d_name(at.dentry));
+            at.dentry = parent;
         }
         drop(ns);
-        let mut path = if at == root.dentry { Vec::new() } else { b"(unreachable)".to_vec() };
+        let mut path = if at == root { Vec::new() } else { b"(unreachable)".to_vec() };
         for name in names.iter().rev() {
             path.push(b'/');
             path.extend_from_slice(name);

@@ -258,7 +258,25 @@ constants! { u64:
     MOUNT_ATTR_NOSYMFOLLOW = 0x20_0000, "mount_setattr: do not follow symbolic links.";
 }
 
+constants! { u64:
+    CLONE_FS = 0x200, "unshare: root, current directory and umask.";
+    CLONE_FILES = 0x400, "unshare: the descriptor table.";
+    CLONE_NEWNS = 0x2_0000, "unshare: the mount namespace.";
+    CLONE_NEWUSER = 0x1000_0000, "unshare: the user namespace.";
+}
+
+constants! { u32:
+    MOVE_MOUNT_F_SYMLINKS = 0x1, "move_mount: follow a link in the last component of the source.";
+    MOVE_MOUNT_F_AUTOMOUNTS = 0x2, "move_mount: without effect.";
+    MOVE_MOUNT_F_EMPTY_PATH = 0x4, "move_mount: an empty source path means the descriptor.";
+    MOVE_MOUNT_T_SYMLINKS = 0x10, "move_mount: follow a link in the last component of the target.";
+    MOVE_MOUNT_T_AUTOMOUNTS = 0x20, "move_mount: without effect.";
+    MOVE_MOUNT_T_EMPTY_PATH = 0x40, "move_mount: an empty target path means the descriptor.";
+}
+
 constants! { i32:
+    OPEN_TREE_CLONE = 1, "open_tree: a detached copy.";
+    OPEN_TREE_CLOEXEC = O_CLOEXEC, "open_tree: close on execve.";
     MNT_FORCE = 1, "umount2: abort pending requests.";
     MNT_DETACH = 2, "umount2: detach now, clean up when no longer busy.";
     MNT_EXPIRE = 4, "umount2: mark as expired, unmount the second time.";

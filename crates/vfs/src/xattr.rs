@@ -4,7 +4,7 @@
 
 use crate::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
 use crate::errno::{Errno, Result};
-use crate::inode::{RacyAcl, Touch};
+use crate::inode::Touch;
 use crate::kernel::Kernel;
 use crate::mount::Path;
 use crate::namei::Lookup;
@@ -13,6 +13,7 @@ use crate::setattr::{self, AclType};
 use crate::store::{Namespace, Xattrs};
 use crate::task::Task;
 use crate::uapi::*;
+use crate::userns::IdView;
 use rcuwalk_sync::Handle;
 
 /// The attribute with file capabilities.
@@ -71,9 +72,16 @@ fn check_handler(kind: Kind, name: &[u8]) -> Result<()> {
 
 impl Kernel {
     /// Whether the task may do this to an attribute of that name. Kernel: fs/xattr.c `xattr_permission()`.
-    fn xattr_permission(&self, task: &Task, inode: Handle, kind: Kind, access: Access) -> Result<()> {
+    fn xattr_permission(
+        &self,
+        task: &Task,
+        place: Path,
+        inode: Handle,
+        kind: Kind,
+        access: Access,
+    ) -> Result<()> {
         let i = self.store.inode(inode);
-        let (attr, acl) = (i.attr(), RacyAcl { store: &self.store, blob: i.acl.get() });
+        let (attr, acl) = (self.attr(place.mnt, i), self.racy_acl(place.mnt, i));
         let write = access != Access::Get;
         if write {
             may_write_xattr(&attr)?;
@@ -94,7 +102,7 @@ impl Kernel {
             Kind::Other => {}
         }
         let mask = if write { MAY_WRITE } else { MAY_READ };
-        perm::inode_permission(self.sb_rdonly(), &attr, &acl, task.cred(), mask)
+        perm::inode_permission(self.sb_rdonly(place.mnt), &attr, &acl, task.cred(), mask)
     }
 
     /// Removes the file capabilities of an inode, as writing to it and changing its owner do.
@@ -177,14 +185,15 @@ impl Task {
         self.xattr_at(target, |place, inode| {
             self.want_write(place)?;
             match Kind::of(name) {
-                Kind::Acl(ty) => self.set_acl_xattr(inode, ty, value),
-                kind => self.set_plain_xattr(inode, kind, name, value, flags),
+                Kind::Acl(ty) => self.set_acl_xattr(place, inode, ty, value),
+                kind => self.set_plain_xattr(place, inode, kind, name, value, flags),
             }
         })
     }
 
     fn set_plain_xattr(
         &self,
+        place: Path,
         inode: Handle,
         kind: Kind,
         name: &[u8],
@@ -193,15 +202,15 @@ impl Task {
     ) -> Result<()> {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
-        let attr = kernel.store.inode(inode).attr();
+        let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
         if kind == Kind::Caps {
             check_caps_value(value)?;
             if !perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_SETFCAP) {
                 return Err(Errno::EPERM);
             }
         }
-        kernel.xattr_permission(self, inode, kind, Access::Set)?;
-        if kind == Kind::Security && !self.cred.ns_capable(kernel.id_view().sb_ns, CAP_SYS_ADMIN) {
+        kernel.xattr_permission(self, place, inode, kind, Access::Set)?;
+        if kind == Kind::Security && !self.cred.ns_capable(kernel.id_view(place.mnt).sb_ns, CAP_SYS_ADMIN) {
             return Err(Errno::EPERM);
         }
         check_handler(kind, name)?;
@@ -230,12 +239,16 @@ impl Task {
     }
 
     /// Kernel: fs/posix_acl.c `vfs_set_acl()`, reached from `do_set_acl()`.
-    fn set_acl_xattr(&self, inode: Handle, ty: AclType, value: &[u8]) -> Result<()> {
+    fn set_acl_xattr(&self, place: Path, inode: Handle, ty: AclType, value: &[u8]) -> Result<()> {
         let (kernel, user_ns) = (&*self.kernel, self.cred.user_ns());
-        let acl = posix_acl_from_xattr(value, |uid| user_ns.make_kuid(uid), |gid| user_ns.make_kgid(gid))?;
+        let mut acl =
+            posix_acl_from_xattr(value, |uid| user_ns.make_kuid(uid), |gid| user_ns.make_kgid(gid))?;
         let mut ns = kernel.store.lock();
-        let attr = kernel.store.inode(inode).attr();
-        let sb_ns = kernel.id_view().sb_ns;
+        let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
+        if let (Some(acl), view @ IdView { idmap: Some(_), .. }) = (&mut acl, kernel.id_view(place.mnt)) {
+            acl.map_ids(|uid| view.from_vfsuid(uid), |gid| view.from_vfsgid(gid));
+        }
+        let sb_ns = kernel.id_view(place.mnt).sb_ns;
         if let Some(set) = setattr::set_acl(&attr, &self.cred, sb_ns, ty, acl)? {
             kernel.set_acl(&mut ns, inode, ty, set.mode, set.acl.as_ref())?;
         }
@@ -244,14 +257,14 @@ impl Task {
 
     fn do_getxattr(&self, target: Target<'_>, name: &[u8]) -> Result<Vec<u8>> {
         check_xattr_name(name)?;
-        self.xattr_at(target, |_, inode| {
+        self.xattr_at(target, |place, inode| {
             let kernel = &*self.kernel;
             let kind = Kind::of(name);
             let ns = kernel.store.lock();
             if let Kind::Acl(ty) = kind {
-                return self.get_acl_xattr(inode, ty);
+                return self.get_acl_xattr(place, inode, ty);
             }
-            kernel.xattr_permission(self, inode, kind, Access::Get)?;
+            kernel.xattr_permission(self, place, inode, kind, Access::Get)?;
             check_handler(kind, name)?;
             let xattrs = ns.xattrs.get(kernel.store.inode_rest(inode).xattrs.get());
             xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)
@@ -259,7 +272,7 @@ impl Task {
     }
 
     /// The caller holds the lock.
-    fn get_acl_xattr(&self, inode: Handle, ty: AclType) -> Result<Vec<u8>> {
+    fn get_acl_xattr(&self, place: Path, inode: Handle, ty: AclType) -> Result<Vec<u8>> {
         let store = &self.kernel.store;
         let i = store.inode(inode);
         if s_islnk(i.attr().mode) {
@@ -272,8 +285,9 @@ impl Task {
         if blob == 0 {
             return Err(Errno::ENODATA);
         }
-        let user_ns = self.cred.user_ns();
-        Ok(store.acl(blob)?.to_xattr(|uid| user_ns.from_kuid(uid), |gid| user_ns.from_kgid(gid)))
+        let (user_ns, view) = (self.cred.user_ns(), self.kernel.id_view(place.mnt));
+        let uid = |uid| user_ns.from_kuid(view.make_vfsuid(uid));
+        Ok(store.acl(blob)?.to_xattr(uid, |gid| user_ns.from_kgid(view.make_vfsgid(gid))))
     }
 
     fn do_listxattr(&self, target: Target<'_>) -> Result<Vec<u8>> {
@@ -309,16 +323,17 @@ impl Task {
             self.want_write(place)?;
             let kind = Kind::of(name);
             if let Kind::Acl(ty) = kind {
-                return self.set_acl_xattr(inode, ty, b"");
+                return self.set_acl_xattr(place, inode, ty, b"");
             }
             let kernel = &*self.kernel;
             let mut ns = kernel.store.lock();
-            kernel.xattr_permission(self, inode, kind, Access::Remove)?;
+            kernel.xattr_permission(self, place, inode, kind, Access::Remove)?;
             let allowed = match kind {
                 Kind::Caps => {
-                    perm::capable_wrt_inode_uidgid(&self.cred, &kernel.store.inode(inode).attr(), CAP_SETFCAP)
+                    let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
+                    perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_SETFCAP)
                 }
-                Kind::Security => self.cred.ns_capable(kernel.id_view().sb_ns, CAP_SYS_ADMIN),
+                Kind::Security => self.cred.ns_capable(kernel.id_view(place.mnt).sb_ns, CAP_SYS_ADMIN),
                 _ => true,
             };
             if !allowed {

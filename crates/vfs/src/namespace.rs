@@ -1,0 +1,1080 @@
+//! The calls that change mounts and namespaces: mount, umount2, mount_setattr, open_tree, move_mount, pivot_root, unshare.
+//!
+//! Kernel: fs/namespace.c, fs/pnode.c. Differs: the only type of file system is tmpfs.
+
+use crate::cred::Cred;
+use crate::errno::{Errno, Result};
+use crate::files::{File, FileMode};
+use crate::fs_struct::Place;
+use crate::inode::{Times, flags as iflags};
+use crate::kernel::{EMPTY_DIR_SIZE, Kernel};
+use crate::mount::{INIT_MNT_NS, Path, Umount, flags};
+use crate::namei::{Lookup, check_name};
+use crate::pages::PageBudget;
+use crate::store::{InodeInit, Namespace};
+use crate::task::{FsOwner, Task};
+use crate::uapi::*;
+use crate::userns::{MountIdmap, UserNamespace};
+use rcuwalk_sync::{Handle, Racy32, Racy64};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A mount namespace. Kernel: `struct mnt_namespace`.
+#[derive(Debug)]
+pub(crate) struct MntNamespace {
+    kernel: Arc<Kernel>,
+    pub(crate) id: u32,
+    pub(crate) user_ns: Arc<UserNamespace>,
+    /// The first mount of a namespace of its own.
+    root: Handle,
+}
+
+impl MntNamespace {
+    /// The namespace of fresh tasks.
+    pub(crate) fn init(kernel: &Arc<Kernel>) -> Arc<MntNamespace> {
+        let (root, user_ns) = (kernel.root().mnt, UserNamespace::init());
+        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id: INIT_MNT_NS, user_ns, root })
+    }
+}
+
+impl Drop for MntNamespace {
+    fn drop(&mut self) {
+        if self.id != INIT_MNT_NS {
+            let mut ns = self.kernel.store.lock();
+            self.kernel.umount_tree(&mut ns, self.root, Umount::Lazy);
+        }
+    }
+}
+
+/// The namespace of a detached tree that [`Task::open_tree`] made: attached nowhere, but not unmounted either.
+const ANON_NS: u32 = u32::MAX;
+
+/// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
+#[derive(Debug, Clone)]
+pub struct MountAttr {
+    /// `MOUNT_ATTR_*` to set.
+    pub set: u64,
+    /// `MOUNT_ATTR_*` to clear; to change how access times are kept, all of `MOUNT_ATTR__ATIME`.
+    pub clr: u64,
+    /// `MS_SHARED`, `MS_PRIVATE`, `MS_SLAVE`, `MS_UNBINDABLE`, or 0.
+    pub propagation: u64,
+    /// With `MOUNT_ATTR_IDMAP`: the namespace behind the descriptor, or the error that the descriptor gives (`EBADF` if
+    /// it is closed, `EINVAL` if it is no user namespace).
+    pub userns: Result<Arc<UserNamespace>>,
+}
+
+impl Default for MountAttr {
+    fn default() -> Self {
+        MountAttr { set: 0, clr: 0, propagation: 0, userns: Err(Errno::EBADF) }
+    }
+}
+
+const PROPAGATION: u64 = MS_SHARED | MS_PRIVATE | MS_SLAVE | MS_UNBINDABLE;
+const MS_ATIMES: u64 = MS_NOATIME | MS_NODIRATIME | MS_RELATIME | MS_STRICTATIME;
+
+/// The flags of a mount in mount(2)'s words. Kernel: fs/namespace.c `path_mount()`.
+fn mnt_flags(ms: u64) -> u32 {
+    let words = [
+        (MS_RDONLY, flags::RDONLY),
+        (MS_NOSUID, flags::NOSUID),
+        (MS_NODEV, flags::NODEV),
+        (MS_NOEXEC, flags::NOEXEC),
+        (MS_NOSYMFOLLOW, flags::NOSYMFOLLOW),
+        (MS_NOATIME, flags::NOATIME),
+        (MS_NODIRATIME, flags::NODIRATIME),
+    ];
+    let mut mnt = words.into_iter().filter(|(bit, _)| ms & bit != 0).fold(0, |all, (_, flag)| all | flag);
+    if ms & MS_NOATIME == 0 {
+        mnt |= flags::RELATIME;
+    }
+    if ms & MS_STRICTATIME != 0 {
+        mnt &= !(flags::RELATIME | flags::NOATIME);
+    }
+    mnt
+}
+
+/// The flags of a mount in mount_setattr(2)'s words, access times apart.
+fn attr_flags(attr: u64) -> u32 {
+    [
+        (MOUNT_ATTR_RDONLY, flags::RDONLY),
+        (MOUNT_ATTR_NOSUID, flags::NOSUID),
+        (MOUNT_ATTR_NODEV, flags::NODEV),
+        (MOUNT_ATTR_NOEXEC, flags::NOEXEC),
+        (MOUNT_ATTR_NODIRATIME, flags::NODIRATIME),
+        (MOUNT_ATTR_NOSYMFOLLOW, flags::NOSYMFOLLOW),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| attr & bit != 0)
+    .fold(0, |all, (_, flag)| all | flag)
+}
+
+/// Whether a mount with locked flags may get these instead. Kernel: `can_change_locked_flags()`.
+fn may_change_locked(old: u32, new: u32) -> bool {
+    let kept = [
+        (flags::LOCK_READONLY, flags::RDONLY),
+        (flags::LOCK_NODEV, flags::NODEV),
+        (flags::LOCK_NOSUID, flags::NOSUID),
+        (flags::LOCK_NOEXEC, flags::NOEXEC),
+    ];
+    kept.into_iter().all(|(lock, flag)| old & lock == 0 || new & flag != 0)
+        && (old & flags::LOCK_ATIME == 0 || (old ^ new) & flags::ATIME == 0)
+}
+
+/// How a copy of a mount relates to what it was copied from. Kernel: `CL_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copy {
+    /// As bind does: the copy is in the same groups.
+    Bind,
+    /// The copy is a slave; it gets a group of its own if `shared`.
+    Slave { shared: bool },
+    /// For a new namespace: unbindable mounts are copied, too.
+    Namespace,
+    /// For a new namespace of another user namespace: everything is a slave, and what it restricts is locked.
+    Unprivileged,
+}
+
+/// Trees of mounts, under the lock.
+impl Kernel {
+    /// Whether `path` is the root of a mount. Kernel: `path_mounted()`.
+    fn path_mounted(&self, path: Path) -> bool {
+        self.mount(path.mnt).root.get() == path.dentry
+    }
+
+    fn is_dir(&self, dentry: Handle) -> bool {
+        self.store.see(dentry).meta.is_dir()
+    }
+
+    /// Where a mount over `path` goes: on top of what is there. Kernel: `lock_mount()`.
+    fn lock_mount(&self, ns: &Namespace, path: Path, mnt_ns: u32) -> Result<Path> {
+        let at = self.topmost(ns, path);
+        let inode = self.store.inode(self.store.d_inode(at.dentry));
+        let removed = inode.mode.get() & iflags::DEAD != 0 || inode.nlink.get() == 0;
+        if removed {
+            return Err(Errno::ENOENT);
+        }
+        if self.mount(at.mnt).ns.get() != mnt_ns { Err(Errno::EINVAL) } else { Ok(at) }
+    }
+
+    /// A copy of the mount at `from`, that shows the tree below it. Kernel: `clone_mnt()`.
+    fn copy_one(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
+        let new = self.clone_mnt(ns, from.mnt, from.dentry)?;
+        let old = ns.mnt.info(from.mnt);
+        let group = if matches!(how, Copy::Slave { shared: true }) { ns.mnt.new_group() } else { 0 };
+        let info = ns.mnt.info_mut(new);
+        match how {
+            Copy::Bind | Copy::Namespace => {
+                (info.shared, info.master) = (old.shared, old.master);
+                info.unbindable = how == Copy::Namespace && old.unbindable;
+            }
+            Copy::Slave { .. } | Copy::Unprivileged => {
+                info.master = if old.shared != 0 { old.shared } else { old.master };
+                info.shared = group;
+                info.unbindable = how == Copy::Unprivileged && old.unbindable;
+            }
+        }
+        if how == Copy::Unprivileged {
+            self.lock_flags(new);
+        }
+        Ok(new)
+    }
+
+    /// What another user namespace's mount restricts must stay restricted. Kernel: `lock_mnt_tree()`.
+    fn lock_flags(&self, mnt: Handle) {
+        let m = self.mount(mnt);
+        let now = m.flags.get();
+        let locks = [
+            (flags::RDONLY, flags::LOCK_READONLY),
+            (flags::NODEV, flags::LOCK_NODEV),
+            (flags::NOSUID, flags::LOCK_NOSUID),
+            (flags::NOEXEC, flags::LOCK_NOEXEC),
+        ];
+        let locked =
+            locks.into_iter().filter(|(flag, _)| now & flag != 0).fold(0, |all, (_, lock)| all | lock);
+        m.flags.set(now | locked | flags::LOCK_ATIME);
+    }
+
+    /// A copy of the mounts at and below `from`, attached nowhere. Kernel: `copy_tree()`.
+    fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
+        let root = self.copy_one(ns, from, how)?;
+        let mut todo = vec![(from.mnt, root)];
+        while let Some((old, new)) = todo.pop() {
+            for child in ns.mnt.children(old).to_vec() {
+                let m = self.mount(child);
+                let mountpoint = m.mountpoint.get();
+                let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
+                let wanted = (all || !ns.mnt.info(child).unbindable)
+                    && (old != from.mnt || self.store.is_subdir(mountpoint, from.dentry));
+                if !wanted {
+                    continue;
+                }
+                let place = Path { mnt: child, dentry: m.root.get() };
+                let copy = match self.copy_one(ns, place, how) {
+                    Ok(copy) => copy,
+                    Err(errno) => {
+                        self.umount_tree(ns, root, Umount::Sync);
+                        return Err(errno);
+                    }
+                };
+                let locked = how == Copy::Unprivileged || m.flags.get() & flags::LOCKED != 0;
+                if locked {
+                    let flags = &self.mount(copy).flags;
+                    flags.set(flags.get() | flags::LOCKED);
+                }
+                self.attach(ns, copy, Path { mnt: new, dentry: mountpoint });
+                todo.push((child, copy));
+            }
+        }
+        Ok(root)
+    }
+
+    fn has_locked_children(&self, ns: &Namespace, from: Path) -> bool {
+        ns.mnt.children(from.mnt).iter().any(|&child| {
+            let m = self.mount(child);
+            m.flags.get() & flags::LOCKED != 0 && self.store.is_subdir(m.mountpoint.get(), from.dentry)
+        })
+    }
+
+    /// Attaches a detached tree at `at`, and copies of it wherever `at` propagates to.
+    ///
+    /// Kernel: `attach_recursive_mnt()`.
+    fn attach_recursive(&self, ns: &mut Namespace, mnt: Handle, at: Path, mnt_ns: u32) -> Result<()> {
+        let group = ns.mnt.info(at.mnt).shared;
+        let mut copies = Vec::new();
+        if group != 0 {
+            for member in ns.mnt.subtree(mnt) {
+                if ns.mnt.info(member).shared == 0 {
+                    let new = ns.mnt.new_group();
+                    ns.mnt.info_mut(member).shared = new;
+                }
+            }
+            if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut copies) {
+                copies.iter().for_each(|&(copy, _)| self.umount_tree(ns, copy, Umount::Sync));
+                return Err(errno);
+            }
+        }
+        self.attach(ns, mnt, at);
+        self.set_ns(ns, mnt, mnt_ns);
+        for (copy, at) in copies {
+            // What was there stays on top.
+            let over = self.mounts.lookup(at.mnt, at.dentry);
+            over.iter().for_each(|&over| self.detach(ns, over));
+            self.attach(ns, copy, at);
+            self.set_ns(ns, copy, self.mount(at.mnt).ns.get());
+            if let Some(over) = over {
+                let root = self.mount(copy).root.get();
+                self.attach(ns, over, Path { mnt: copy, dentry: root });
+            }
+        }
+        Ok(())
+    }
+
+    fn set_ns(&self, ns: &Namespace, mnt: Handle, mnt_ns: u32) {
+        ns.mnt.subtree(mnt).into_iter().for_each(|at| self.mount(at).ns.set(mnt_ns));
+    }
+
+    /// Makes the copies that a mount at `at` has elsewhere, and says where. Kernel: fs/pnode.c `propagate_mnt()`.
+    fn propagate_mnt(
+        &self,
+        ns: &mut Namespace,
+        mnt: Handle,
+        at: Path,
+        copies: &mut Vec<(Handle, Path)>,
+    ) -> Result<()> {
+        // (group, what its members get a copy of, the member that has it already)
+        let mut todo = vec![(ns.mnt.info(at.mnt).shared, mnt, at.mnt)];
+        while let Some((group, source, done)) = todo.pop() {
+            let mut told = Vec::new();
+            for to in ns.mnt.all() {
+                let (info, m) = (ns.mnt.info(to), self.mount(to));
+                let peer = info.shared == group;
+                let heard = to == done || !peer && info.master != group;
+                let first = peer || info.shared == 0 || !told.contains(&info.shared);
+                let visible = m.ns.get() != 0 && self.store.is_subdir(at.dentry, m.root.get());
+                if heard || !first || !visible {
+                    continue;
+                }
+                let how = if peer { Copy::Bind } else { Copy::Slave { shared: info.shared != 0 } };
+                let from = Path { mnt: source, dentry: self.mount(source).root.get() };
+                let copy = self.copy_tree(ns, from, how)?;
+                copies.push((copy, Path { mnt: to, dentry: at.dentry }));
+                if !peer && info.shared != 0 {
+                    told.push(info.shared);
+                    todo.push((info.shared, copy, to));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that receives what happens on `mnt`. Kernel: fs/pnode.c `propagation_next()`.
+    fn receivers(&self, ns: &Namespace, mnt: Handle) -> Vec<Handle> {
+        let mut groups = vec![ns.mnt.info(mnt).shared];
+        let mut found = Vec::new();
+        while let Some(group) = groups.pop().filter(|&group| group != 0) {
+            for to in ns.mnt.all() {
+                let info = ns.mnt.info(to);
+                if to == mnt || found.contains(&to) || info.shared != group && info.master != group {
+                    continue;
+                }
+                found.push(to);
+                if info.shared != group {
+                    groups.insert(0, info.shared);
+                }
+            }
+        }
+        found
+    }
+
+    /// Unmounts what was mounted elsewhere together with `mnt`. Kernel: fs/pnode.c `propagate_umount()`.
+    fn propagate_umount(&self, ns: &mut Namespace, parent: Handle, dentry: Handle) {
+        for to in self.receivers(ns, parent) {
+            if let Some(copy) = self.mounts.lookup(to, dentry)
+                && ns.mnt.children(copy).is_empty()
+            {
+                self.umount_tree(ns, copy, Umount::Lazy);
+            }
+        }
+    }
+
+    /// Sets how a mount propagates. Kernel: `change_mnt_propagation()`.
+    fn change_propagation(&self, ns: &mut Namespace, mnt: Handle, kind: u64) {
+        let old = ns.mnt.info(mnt);
+        if kind == MS_SHARED {
+            if old.shared == 0 {
+                ns.mnt.info_mut(mnt).shared = ns.mnt.new_group();
+            }
+            ns.mnt.info_mut(mnt).unbindable = false;
+            return;
+        }
+        let all = ns.mnt.all();
+        let peers =
+            old.shared != 0 && all.iter().any(|&to| to != mnt && ns.mnt.info(to).shared == old.shared);
+        if old.shared != 0 && !peers {
+            // Nobody sends to its slaves any more but whom it receives from itself.
+            for to in all.into_iter().filter(|&to| to != mnt) {
+                let info = ns.mnt.info_mut(to);
+                if info.master == old.shared {
+                    info.master = old.master;
+                }
+            }
+        }
+        let info = ns.mnt.info_mut(mnt);
+        info.shared = 0;
+        info.master = match kind {
+            MS_SLAVE if peers => old.shared,
+            MS_SLAVE => old.master,
+            _ => 0,
+        };
+        info.unbindable = kind == MS_UNBINDABLE;
+    }
+
+    /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
+    fn set_mnt_flags(&self, _: &Namespace, mnt: Handle, new: u32) {
+        let m = self.mount(mnt);
+        m.flags.set(m.flags.get() & !flags::USER_SETTABLE | new);
+    }
+
+    /// Whether the mount can get these flags: one that is written to cannot become read-only.
+    fn check_writers(&self, mnt: Handle, new: u32) -> Result<()> {
+        let m = self.mount(mnt);
+        let becomes_ro = new & flags::RDONLY != 0 && m.flags.get() & flags::RDONLY == 0;
+        if becomes_ro && m.writers.get() != 0 { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+
+    /// Makes a file system read-only or writable. Kernel: fs/super.c `reconfigure_super()`.
+    fn set_sb_rdonly(&self, ns: &mut Namespace, sb: u32, rdonly: bool) -> Result<()> {
+        let writes = |&mnt: &Handle| self.mount(mnt).sb.get() == sb && self.mount(mnt).writers.get() != 0;
+        if rdonly && ns.mnt.all().iter().any(writes) {
+            return Err(Errno::EBUSY);
+        }
+        let flag = if rdonly { flags::SB_RDONLY } else { 0 };
+        self.set_sb_flags(ns, sb, flags::SB_RDONLY, flag);
+        Ok(())
+    }
+
+    /// A detached tree goes with the descriptor that it was made for, unless it was attached meanwhile.
+    ///
+    /// Kernel: `dissolve_on_fput()`.
+    pub(crate) fn dissolve(&self, mnt: Handle) {
+        let mut ns = self.store.lock();
+        if self.mount(mnt).ns.get() == ANON_NS {
+            self.umount_tree(&mut ns, mnt, Umount::Lazy);
+        }
+    }
+}
+
+/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.
+struct TmpfsOptions {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    pages: u64,
+    rdonly: bool,
+}
+
+impl TmpfsOptions {
+    fn parse(data: &[u8], ms: u64, cred: &Cred) -> Result<TmpfsOptions> {
+        let mut options = TmpfsOptions {
+            mode: S_IRWXUGO | S_ISVTX,
+            uid: cred.fsuid(),
+            gid: cred.fsgid(),
+            pages: u64::MAX,
+            rdonly: ms & MS_RDONLY != 0,
+        };
+        let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
+        for option in data.split(',').filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            let number = |radix| u32::from_str_radix(value, radix).map_err(|_| Errno::EINVAL);
+            match key {
+                "mode" => options.mode = number(8)? & S_IALLUGO,
+                "uid" => options.uid = valid(cred.user_ns().make_kuid(number(10)?))?,
+                "gid" => options.gid = valid(cred.user_ns().make_kgid(number(10)?))?,
+                "size" => options.pages = memparse(value)?.div_ceil(4096),
+                "nr_blocks" => options.pages = memparse(value)?,
+                "nr_inodes" => drop(memparse(value)?),
+                "ro" => options.rdonly = true,
+                "rw" => options.rdonly = false,
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+        if options.pages == 0 {
+            options.pages = u64::MAX;
+        }
+        Ok(options)
+    }
+}
+
+fn valid(id: u32) -> Result<u32> {
+    if id == INVALID_ID { Err(Errno::EINVAL) } else { Ok(id) }
+}
+
+/// A number with `k`, `m` or `g` behind it. Kernel: lib/cmdline.c `memparse()`.
+fn memparse(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err(Errno::EINVAL),
+    };
+    let number: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
+    Ok(number.saturating_mul(1 << shift))
+}
+
+impl Task {
+    /// The number of the mount namespace this task is in.
+    pub(crate) fn mnt_ns(&self) -> u32 {
+        self.fs.mnt_ns.id
+    }
+
+    /// Whether this task may mount. Kernel: `may_mount()`.
+    fn may_mount(&self) -> Result<()> {
+        let may = self.cred.ns_capable(&self.fs.mnt_ns.user_ns, CAP_SYS_ADMIN);
+        if may { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Whether set-id bits and file capabilities count for programs of this mount. Kernel: `mnt_may_suid()`.
+    pub(crate) fn mnt_may_suid(&self, mnt: Handle) -> bool {
+        let kernel = &*self.kernel;
+        !kernel.mount_has(mnt, flags::NOSUID)
+            && kernel.mount(mnt).ns.get() == self.mnt_ns()
+            && self.cred.user_ns().is_in(kernel.id_view(mnt).sb_ns)
+    }
+
+    /// Looks up, runs `act` on the place, and lets go of it.
+    fn at_path<R>(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        lookup: Lookup,
+        act: impl FnOnce(Path) -> Result<R>,
+    ) -> Result<R> {
+        let place = self.with_at(dirfd, |at| self.lookup_held(at, path, lookup, |_| Ok(())))?;
+        let result = act(place);
+        self.kernel.path_put(place);
+        result
+    }
+
+    /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
+    /// `uid`, `gid`, `size`, `nr_blocks`, `ro`, `rw` are given in `data` (`nr_inodes` is accepted and has no effect).
+    /// `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
+    ///
+    /// # Errors
+    ///
+    /// Those of both walks; `EPERM` (no `CAP_SYS_ADMIN` over the mount namespace; a locked flag), `EINVAL` (no source or
+    /// type; not a mount root; not of this namespace; options), `ENODEV` (type), `ENOTDIR` (a file over a directory, or
+    /// the other way round), `ENOENT` (the target was removed), `EBUSY` (open for writing), `ELOOP` (into itself),
+    /// `ENOSPC` (too many mounts).
+    ///
+    /// Kernel: fs/namespace.c `path_mount()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    /// let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.mkdir(b"/src", 0o755)?;
+    /// root.mkdir(b"/ro", 0o755)?;
+    /// root.mount(b"/src", b"/ro", b"", MS_BIND, b"")?;
+    /// root.mount(b"", b"/ro", b"", MS_REMOUNT | MS_BIND | MS_RDONLY, b"")?;
+    /// assert_eq!(root.mkdir(b"/ro/d", 0o755), Err(Errno::EROFS));
+    /// root.mkdir(b"/src/d", 0o755)?;
+    /// assert!(root.stat(b"/ro/d").is_ok());
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn mount(&self, source: &[u8], target: &[u8], fstype: &[u8], flags: u64, data: &[u8]) -> Result<()> {
+        self.at_path(AT_FDCWD, target, Lookup::FOLLOW, |at| {
+            let ms = if flags & MS_MGC_MSK == MS_MGC_VAL { flags & !MS_MGC_MSK } else { flags };
+            self.may_mount()?;
+            if ms & MS_REMOUNT != 0 {
+                return self.remount(at, ms, data);
+            }
+            if ms & MS_BIND != 0 {
+                return self.bind(source, at, ms & MS_REC != 0);
+            }
+            if ms & PROPAGATION != 0 {
+                return self.change_type(at, ms);
+            }
+            if ms & MS_MOVE != 0 {
+                return self.source(source, |from| self.do_move_mount(from, at));
+            }
+            self.new_mount(at, fstype, ms, data)
+        })
+    }
+
+    fn source<R>(&self, source: &[u8], act: impl FnOnce(Path) -> Result<R>) -> Result<R> {
+        if source.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        self.at_path(AT_FDCWD, source, Lookup::FOLLOW, act)
+    }
+
+    /// Kernel: fs/namespace.c `do_reconfigure_mnt()`, `do_remount()`.
+    fn remount(&self, at: Path, ms: u64, data: &[u8]) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let m = kernel.mount(at.mnt);
+        if m.ns.get() != self.mnt_ns() || !kernel.path_mounted(at) {
+            return Err(Errno::EINVAL);
+        }
+        let mut new = mnt_flags(ms);
+        if ms & MS_ATIMES == 0 {
+            new = new & !flags::ATIME | m.flags.get() & flags::ATIME;
+        }
+        if !may_change_locked(m.flags.get(), new) {
+            return Err(Errno::EPERM);
+        }
+        if ms & MS_BIND != 0 {
+            kernel.check_writers(at.mnt, new)?;
+        } else {
+            let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+            if !self.cred.ns_capable(kernel.id_view(at.mnt).sb_ns, CAP_SYS_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.rdonly)?;
+        }
+        kernel.set_mnt_flags(&ns, at.mnt, new);
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `do_loopback()`.
+    fn bind(&self, source: &[u8], at: Path, recursive: bool) -> Result<()> {
+        self.source(source, |from| {
+            let kernel = &*self.kernel;
+            let mut ns = kernel.store.lock();
+            let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+            let copy = self.copy_for_bind(&mut ns, from, recursive)?;
+            self.graft(&mut ns, copy, at)
+        })
+    }
+
+    /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
+    fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
+        let kernel = &*self.kernel;
+        let of_ours = [self.mnt_ns(), ANON_NS].contains(&kernel.mount(from.mnt).ns.get());
+        if ns.mnt.info(from.mnt).unbindable || !of_ours || !recursive && kernel.has_locked_children(ns, from)
+        {
+            return Err(Errno::EINVAL);
+        }
+        if recursive { kernel.copy_tree(ns, from, Copy::Bind) } else { kernel.copy_one(ns, from, Copy::Bind) }
+    }
+
+    /// Attaches a detached tree, or drops it if it does not fit. Kernel: fs/namespace.c `graft_tree()`.
+    fn graft(&self, ns: &mut Namespace, mnt: Handle, at: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let fits = kernel.is_dir(at.dentry) == kernel.is_dir(kernel.mount(mnt).root.get());
+        let attached =
+            if fits { kernel.attach_recursive(ns, mnt, at, self.mnt_ns()) } else { Err(Errno::ENOTDIR) };
+        attached.inspect_err(|_| kernel.umount_tree(ns, mnt, Umount::Sync))
+    }
+
+    /// Kernel: fs/namespace.c `do_change_type()`.
+    fn change_type(&self, at: Path, ms: u64) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let kind = ms & !(MS_REC | MS_SILENT);
+        let ours = kernel.mount(at.mnt).ns.get() == self.mnt_ns();
+        if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || !ours {
+            return Err(Errno::EINVAL);
+        }
+        let tree = if ms & MS_REC != 0 { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
+        tree.into_iter().for_each(|mnt| kernel.change_propagation(&mut ns, mnt, kind));
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `do_new_mount()`.
+    fn new_mount(&self, at: Path, fstype: &[u8], ms: u64, data: &[u8]) -> Result<()> {
+        match fstype {
+            b"" => return Err(Errno::EINVAL),
+            b"tmpfs" => {}
+            _ => return Err(Errno::ENODEV),
+        }
+        let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+        if !self.cred.capable_here(CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        let kernel = &*self.kernel;
+        let now = kernel.now();
+        let mut ns = kernel.store.lock();
+        let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+        let dev = ns.mnt.new_dev();
+        let budget = Arc::new(PageBudget::new(options.pages));
+        let sb = ns.mnt.new_super(dev, Arc::clone(self.cred.user_ns()), budget)?;
+        let init = InodeInit {
+            mode: S_IFDIR | options.mode,
+            uid: options.uid,
+            gid: options.gid,
+            sb,
+            nlink: 2,
+            size: EMPTY_DIR_SIZE,
+            blocks: Some(0),
+            times: Times { atime: now, mtime: now, ctime: now, btime: now },
+            ..InodeInit::default()
+        };
+        let made = kernel.new_root(&mut ns, &init);
+        let mnt = match made.and_then(|root| kernel.mount_new(&mut ns, sb, root, mnt_flags(ms))) {
+            Ok(mnt) => mnt,
+            Err(errno) => {
+                kernel.drop_super(&mut ns, sb);
+                return Err(errno);
+            }
+        };
+        kernel.set_sb_rdonly(&mut ns, sb, options.rdonly)?;
+        self.graft(&mut ns, mnt, at)
+    }
+
+    /// Moves the mount at `from`, or the detached tree there. Kernel: fs/namespace.c `do_move_mount()`.
+    fn do_move_mount(&self, from: Path, at: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+        let m = kernel.mount(from.mnt);
+        let (parent, anonymous) = (m.parent.get(), m.ns.get() == ANON_NS);
+        let movable = if anonymous {
+            parent == 0
+        } else {
+            m.ns.get() == self.mnt_ns() && parent != 0 && m.flags.get() & flags::LOCKED == 0
+        };
+        if !kernel.path_mounted(from)
+            || !movable
+            || kernel.is_dir(at.dentry) != kernel.is_dir(from.dentry)
+            || parent != 0 && ns.mnt.info(parent).shared != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let tree = ns.mnt.subtree(from.mnt);
+        if ns.mnt.info(at.mnt).shared != 0 && tree.iter().any(|&mnt| ns.mnt.info(mnt).unbindable) {
+            return Err(Errno::EINVAL);
+        }
+        if tree.contains(&at.mnt) {
+            return Err(Errno::ELOOP);
+        }
+        let old = Path { mnt: parent, dentry: m.mountpoint.get() };
+        if parent == 0 {
+            // The tree's reference is the descriptor's no more.
+            return kernel.attach_recursive(&mut ns, from.mnt, at, self.mnt_ns());
+        }
+        kernel.detach(&mut ns, from.mnt);
+        let moved = kernel.attach_recursive(&mut ns, from.mnt, at, self.mnt_ns());
+        moved.inspect_err(|_| kernel.attach(&mut ns, from.mnt, old))
+    }
+
+    /// Unmounts what is mounted at `target`. `flags`: `MNT_FORCE`, `MNT_DETACH` (even if it is in use), `MNT_EXPIRE`
+    /// (only if it was not used since the last such call), `UMOUNT_NOFOLLOW`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; not a mount root; not of this namespace; locked), those of the walk, `EPERM`, `EBUSY`, `EAGAIN`
+    /// (the first time with `MNT_EXPIRE`).
+    ///
+    /// Kernel: fs/namespace.c `path_umount()`.
+    pub fn umount2(&self, target: &[u8], flags: i32) -> Result<()> {
+        if flags & !(MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let lookup = Lookup { follow: flags & UMOUNT_NOFOLLOW == 0, ..Lookup::FOLLOW };
+        let kernel = &*self.kernel;
+        let place = self.with_at(AT_FDCWD, |at| self.lookup_held(at, target, lookup, |_| Ok(())))?;
+        let mut ns = kernel.store.lock();
+        let top = kernel.topmost(&ns, place);
+        kernel.path_get(top);
+        kernel.path_put_locked(&mut ns, place);
+        let result = self.do_umount(&mut ns, top, flags);
+        kernel.path_put_locked(&mut ns, top);
+        result
+    }
+
+    /// Kernel: fs/namespace.c `can_umount()`, `do_umount()`.
+    fn do_umount(&self, ns: &mut Namespace, top: Path, how: i32) -> Result<()> {
+        let kernel = &*self.kernel;
+        let m = kernel.mount(top.mnt);
+        self.may_mount()?;
+        if !kernel.path_mounted(top) || m.ns.get() != self.mnt_ns() || m.flags.get() & flags::LOCKED != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let sb_capable = self.cred.ns_capable(kernel.id_view(top.mnt).sb_ns, CAP_SYS_ADMIN);
+        if how & MNT_FORCE != 0 && !sb_capable {
+            return Err(Errno::EPERM);
+        }
+        let is_root = top.mnt == self.fs.fs.peek(Place::Root).mnt;
+        if how & MNT_EXPIRE != 0 {
+            if is_root || how & (MNT_FORCE | MNT_DETACH) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            // The tree's and ours.
+            if kernel.mount_count(top.mnt) > 2 || !ns.mnt.children(top.mnt).is_empty() {
+                return Err(Errno::EBUSY);
+            }
+            if m.expiring.get() == 0 {
+                m.expiring.set(1);
+                return Err(Errno::EAGAIN);
+            }
+        }
+        if is_root && how & MNT_DETACH == 0 {
+            // The root cannot go; it becomes read-only instead.
+            return if sb_capable { kernel.set_sb_rdonly(ns, m.sb.get(), true) } else { Err(Errno::EPERM) };
+        }
+        let at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+        if at.mnt == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if how & MNT_DETACH == 0
+            && (!ns.mnt.children(top.mnt).is_empty() || !kernel.detach_idle(ns, top.mnt, 2))
+        {
+            return Err(Errno::EBUSY);
+        }
+        kernel.propagate_umount(ns, at.mnt, at.dentry);
+        kernel.umount_tree(ns, top.mnt, Umount::Lazy);
+        Ok(())
+    }
+
+    /// Changes the attributes of the mount at `path`, with `AT_RECURSIVE` of all below it. Further flags:
+    /// `AT_EMPTY_PATH`, `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags, attributes, not a mount root, an idmap for an attached mount), `EPERM` (no `CAP_SYS_ADMIN`; a
+    /// locked flag; a second idmap), those of the walk, `EBADF` (the namespace's descriptor), `EBUSY` (open for writing).
+    ///
+    /// Kernel: fs/namespace.c `do_mount_setattr()`.
+    pub fn mount_setattr(&self, dirfd: i32, path: &[u8], flags: i32, attr: &MountAttr) -> Result<()> {
+        const KNOWN: i32 = AT_EMPTY_PATH | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.may_mount()?;
+        if attr.set == 0 && attr.clr == 0 && attr.propagation == 0 {
+            return Ok(());
+        }
+        let change = AttrChange::new(attr, &self.cred)?;
+        let lookup = Lookup {
+            follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+            empty: flags & AT_EMPTY_PATH != 0,
+            ..Lookup::FOLLOW
+        };
+        self.at_path(dirfd, path, lookup, |at| self.do_mount_setattr(at, flags & AT_RECURSIVE != 0, &change))
+    }
+
+    fn do_mount_setattr(&self, at: Path, recursive: bool, change: &AttrChange) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let m = kernel.mount(at.mnt);
+        let anonymous = m.ns.get() == ANON_NS;
+        if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !anonymous {
+            return Err(Errno::EINVAL);
+        }
+        let tree = if recursive { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
+        for &mnt in &tree {
+            let old = kernel.mount(mnt).flags.get();
+            let new = change.apply(old);
+            if !may_change_locked(old, new) {
+                return Err(Errno::EPERM);
+            }
+            if let Some(idmap) = &change.idmap {
+                self.may_idmap(mnt, idmap, anonymous)?;
+            }
+            kernel.check_writers(mnt, new)?;
+        }
+        for &mnt in &tree {
+            if let Some(idmap) = &change.idmap {
+                kernel.set_idmap(&ns, mnt, &idmap.maps)?;
+            }
+            kernel.set_mnt_flags(&ns, mnt, change.apply(kernel.mount(mnt).flags.get()));
+            if change.propagation != 0 {
+                kernel.change_propagation(&mut ns, mnt, change.propagation);
+            }
+        }
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `can_idmap_mount()`.
+    fn may_idmap(&self, mnt: Handle, idmap: &Idmap, anonymous: bool) -> Result<()> {
+        let sb_ns = self.kernel.id_view(mnt).sb_ns;
+        if idmap.ns.is(sb_ns) {
+            return Err(Errno::EINVAL);
+        }
+        if self.kernel.mount_has(mnt, flags::IDMAPPED) || !self.cred.ns_capable(sb_ns, CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        if anonymous { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Opens the place at `path`, with `OPEN_TREE_CLONE` a detached copy of the mount there (with `AT_RECURSIVE` of all
+    /// below it, too), which goes with the descriptor unless [`move_mount`](Self::move_mount) attaches it. Further flags:
+    /// `OPEN_TREE_CLOEXEC`, `AT_EMPTY_PATH`, `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; unbindable; not of this namespace), `EPERM`, `EMFILE`, those of the walk, `ENOSPC`.
+    ///
+    /// Kernel: fs/namespace.c `open_tree()`.
+    pub fn open_tree(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<i32> {
+        const KNOWN: i32 = AT_EMPTY_PATH
+            | AT_NO_AUTOMOUNT
+            | AT_RECURSIVE
+            | AT_SYMLINK_NOFOLLOW
+            | OPEN_TREE_CLONE
+            | OPEN_TREE_CLOEXEC;
+        let clone = flags & OPEN_TREE_CLONE != 0;
+        if flags & !KNOWN != 0 || flags & (AT_RECURSIVE | OPEN_TREE_CLONE) == AT_RECURSIVE {
+            return Err(Errno::EINVAL);
+        }
+        if clone {
+            self.may_mount()?;
+        }
+        let lookup = Lookup {
+            follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+            empty: flags & AT_EMPTY_PATH != 0,
+            ..Lookup::FOLLOW
+        };
+        check_name(path, lookup.empty)?;
+        self.files.table.check_room()?;
+        let kernel = &*self.kernel;
+        let path = self.at_path(dirfd, path, lookup, |at| {
+            if !clone {
+                kernel.path_get(at);
+                return Ok(at);
+            }
+            let mut ns = kernel.store.lock();
+            let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
+            kernel.set_ns(&ns, mnt, ANON_NS);
+            let copy = Path { mnt, dentry: at.dentry };
+            kernel.path_get(copy);
+            Ok(copy)
+        })?;
+        let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
+        let file = File {
+            path,
+            inode: kernel.store.d_inode(path.dentry),
+            mode,
+            flags: Racy32::new(O_PATH as u32),
+            cred: Arc::clone(&self.cred),
+            contents: OnceLock::new(),
+            pos: Racy64::new(0),
+            seek: Mutex::new(()),
+            cursor: Racy32::new(0),
+        };
+        self.install(file, flags & OPEN_TREE_CLOEXEC)
+    }
+
+    /// Moves the mount at `from`, or the detached tree behind a descriptor, to `to`. `flags`: `MOVE_MOUNT_F_SYMLINKS`,
+    /// `MOVE_MOUNT_F_EMPTY_PATH`, `MOVE_MOUNT_T_SYMLINKS`, `MOVE_MOUNT_T_EMPTY_PATH`; links in the last component are
+    /// followed only on demand.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`, `EINVAL` (flags; not a mount root; not of this namespace; locked; on a shared mount), those of both walks,
+    /// `ELOOP` (into itself).
+    ///
+    /// Kernel: fs/namespace.c `move_mount()`.
+    pub fn move_mount(
+        &self,
+        from_dirfd: i32,
+        from: &[u8],
+        to_dirfd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        const KNOWN: u32 = MOVE_MOUNT_F_SYMLINKS
+            | MOVE_MOUNT_F_EMPTY_PATH
+            | MOVE_MOUNT_T_SYMLINKS
+            | MOVE_MOUNT_T_EMPTY_PATH
+            | MOVE_MOUNT_F_AUTOMOUNTS
+            | MOVE_MOUNT_T_AUTOMOUNTS;
+        self.may_mount()?;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let lookup = |follow, empty| Lookup {
+            follow: flags & follow != 0,
+            empty: flags & empty != 0,
+            ..Lookup::FOLLOW
+        };
+        let to_lookup = lookup(MOVE_MOUNT_T_SYMLINKS, MOVE_MOUNT_T_EMPTY_PATH);
+        self.at_path(to_dirfd, to, to_lookup, |to| {
+            let from_lookup = lookup(MOVE_MOUNT_F_SYMLINKS, MOVE_MOUNT_F_EMPTY_PATH);
+            self.at_path(from_dirfd, from, from_lookup, |from| self.do_move_mount(from, to))
+        })
+    }
+
+    /// Makes copies of what this task shares with others. `flags`: `CLONE_FS` (root, current directory and umask),
+    /// `CLONE_FILES` (the descriptor table), `CLONE_NEWNS` (the mount tree), `CLONE_NEWUSER` (a new user namespace, in which
+    /// this task has every capability and no id is mapped yet).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags), `EPERM` (`CLONE_NEWNS` without `CAP_SYS_ADMIN`; `CLONE_NEWUSER` in a changed root), `ENOSPC` (too
+    /// many namespaces above each other; too many mounts).
+    ///
+    /// Kernel: kernel/fork.c `ksys_unshare()`.
+    pub fn unshare(&mut self, flags: u64) -> Result<()> {
+        if flags & !(CLONE_FS | CLONE_FILES | CLONE_NEWNS | CLONE_NEWUSER) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let cred =
+            if flags & CLONE_NEWUSER != 0 { Some(self.cred.unshare_user(self.chrooted())?) } else { None };
+        let new_ns = flags & CLONE_NEWNS != 0;
+        if new_ns && !cred.as_ref().unwrap_or(&self.cred).capable_here(CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        if new_ns {
+            let user_ns = Arc::clone(cred.as_ref().unwrap_or(&self.cred).user_ns());
+            self.fs = Arc::new(self.copy_mnt_ns(user_ns)?);
+        } else if flags & (CLONE_FS | CLONE_NEWUSER) != 0 {
+            self.fs = Arc::new(self.copy_fs());
+        }
+        if flags & CLONE_FILES != 0 {
+            self.unshare_files();
+        }
+        if let Some(cred) = cred {
+            self.set_cred(cred);
+        }
+        Ok(())
+    }
+
+    /// Whether the root directory is not that of the mount namespace. Kernel: fs/namespace.c `current_chrooted()`.
+    fn chrooted(&self) -> bool {
+        let ns = self.kernel.store.lock();
+        let mnt = self.fs.mnt_ns.root;
+        let base = Path { mnt, dentry: self.kernel.mount(mnt).root.get() };
+        self.kernel.topmost(&ns, base) != self.fs.fs.peek(Place::Root)
+    }
+
+    /// Root and current directory in a copy of the whole mount tree. Kernel: fs/namespace.c `copy_mnt_ns()`.
+    fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<FsOwner> {
+        let kernel = &self.kernel;
+        let mut ns = kernel.store.lock();
+        let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);
+        let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
+        let from = Path { mnt: old.root, dentry: kernel.mount(old.root).root.get() };
+        let root = kernel.copy_tree(&mut ns, from, how)?;
+        let id = ns.mnt.new_ns_id();
+        kernel.set_ns(&ns, root, id);
+        // Both trees have the same shape, and are listed alike.
+        let copies: HashMap<Handle, Handle> =
+            ns.mnt.subtree(old.root).into_iter().zip(ns.mnt.subtree(root)).collect();
+        let places = [Place::Root, Place::Pwd].map(|place| {
+            let path = fs.peek(place);
+            let moved = Path { mnt: copies.get(&path.mnt).copied().unwrap_or(path.mnt), ..path };
+            kernel.path_get(moved);
+            moved
+        });
+        drop(ns);
+        let mnt_ns = Arc::new(MntNamespace { kernel: Arc::clone(kernel), id, user_ns, root });
+        Ok(FsOwner::holding(kernel, places, fs.umask(), mnt_ns))
+    }
+}
+
+/// A parsed [`MountAttr`]. Kernel: `struct mount_kattr`.
+struct AttrChange {
+    set: u32,
+    clr: u32,
+    propagation: u64,
+    idmap: Option<Idmap>,
+}
+
+/// The idmap that a mount is to get.
+struct Idmap {
+    ns: Arc<UserNamespace>,
+    maps: MountIdmap,
+}
+
+impl AttrChange {
+    /// Kernel: fs/namespace.c `build_mount_kattr()`.
+    fn new(attr: &MountAttr, cred: &Cred) -> Result<AttrChange> {
+        const KNOWN: u64 = MOUNT_ATTR_RDONLY
+            | MOUNT_ATTR_NOSUID
+            | MOUNT_ATTR_NODEV
+            | MOUNT_ATTR_NOEXEC
+            | MOUNT_ATTR__ATIME
+            | MOUNT_ATTR_NODIRATIME
+            | MOUNT_ATTR_NOSYMFOLLOW
+            | MOUNT_ATTR_IDMAP;
+        let propagation = attr.propagation;
+        if propagation & !PROPAGATION != 0
+            || propagation.count_ones() > 1
+            || (attr.set | attr.clr) & !KNOWN != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let (mut set, mut clr) = (attr_flags(attr.set), attr_flags(attr.clr));
+        if attr.clr & MOUNT_ATTR__ATIME != 0 {
+            if attr.clr & MOUNT_ATTR__ATIME != MOUNT_ATTR__ATIME {
+                return Err(Errno::EINVAL);
+            }
+            clr |= flags::RELATIME | flags::NOATIME;
+            set |= match attr.set & MOUNT_ATTR__ATIME {
+                MOUNT_ATTR_RELATIME => flags::RELATIME,
+                MOUNT_ATTR_NOATIME => flags::NOATIME,
+                MOUNT_ATTR_STRICTATIME => 0,
+                _ => return Err(Errno::EINVAL),
+            };
+        } else if attr.set & MOUNT_ATTR__ATIME != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let idmap = Self::idmap(attr, cred)?;
+        Ok(AttrChange { set, clr, propagation, idmap })
+    }
+
+    /// Kernel: fs/namespace.c `build_mount_idmapped()`.
+    fn idmap(attr: &MountAttr, cred: &Cred) -> Result<Option<Idmap>> {
+        if attr.clr & MOUNT_ATTR_IDMAP != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if attr.set & MOUNT_ATTR_IDMAP == 0 {
+            return Ok(None);
+        }
+        let ns = attr.userns.clone()?;
+        if ns.is_init() || !cred.ns_capable(&ns, CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        let (Some(uid_map), Some(gid_map)) = (ns.uid_map().cloned(), ns.gid_map().cloned()) else {
+            return Err(Errno::EINVAL);
+        };
+        Ok(Some(Idmap { ns, maps: MountIdmap { uid_map, gid_map } }))
+    }
+
+    fn apply(&self, old: u32) -> u32 {
+        (old & flags::USER_SETTABLE) & !self.clr | self.set
+    }
+}

@@ -1,0 +1,447 @@
+//! Mounts, mount namespaces and idmapped mounts through the public calls.
+
+use rcuwalk::uapi::*;
+use rcuwalk::userns::{IdExtent, UserNamespace};
+use rcuwalk::{Cred, Errno, MountAttr, OpenHow, Task, Vfs, WalkMode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Runs a test in both walk modes, and looks whether everything that it made is gone with its tasks.
+fn both(test: impl Fn(&Vfs, &Task)) {
+    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+        let vfs = Vfs::new().unwrap();
+        vfs.set_walk_mode(mode);
+        test(&vfs, &vfs.task(Cred::root()));
+    }
+}
+
+fn mkdirs(task: &Task, paths: &[&str]) {
+    for path in paths {
+        task.mkdir(path.as_bytes(), 0o755).unwrap();
+    }
+}
+
+fn touch(task: &Task, path: &[u8]) {
+    task.close(task.creat(path, 0o644).unwrap()).unwrap();
+}
+
+fn bind(task: &Task, source: &[u8], target: &[u8]) {
+    task.mount(source, target, b"", MS_BIND, b"").unwrap();
+}
+
+fn tmpfs(task: &Task, target: &[u8]) {
+    task.mount(b"none", target, b"tmpfs", 0, b"mode=0755").unwrap();
+}
+
+fn ino(task: &Task, path: &[u8]) -> (u64, u64) {
+    let stat = task.stat(path).unwrap();
+    (stat.dev, stat.ino)
+}
+
+#[test]
+fn a_walk_crosses_into_a_mount_and_back() {
+    both(|_, root| {
+        mkdirs(root, &["/src", "/src/d", "/m", "/m/under"]);
+        touch(root, b"/src/d/f");
+        bind(root, b"/src", b"/m");
+        assert_eq!(ino(root, b"/m/d/f"), ino(root, b"/src/d/f"));
+        assert_eq!(ino(root, b"/m/d/../d/f"), ino(root, b"/src/d/f"));
+        assert_eq!(ino(root, b"/m/.."), ino(root, b"/"));
+        assert_eq!(root.stat(b"/m/under"), Err(Errno::ENOENT));
+        let attributes = |path: &[u8]| root.statx(AT_FDCWD, path, 0, STATX_BASIC_STATS).unwrap().attributes;
+        assert_ne!(attributes(b"/m") & STATX_ATTR_MOUNT_ROOT, 0);
+        assert_eq!(attributes(b"/m/d") & STATX_ATTR_MOUNT_ROOT, 0);
+        root.chdir(b"/m/d").unwrap();
+        assert_eq!(root.getcwd().unwrap(), b"/m/d");
+        assert_eq!(root.umount2(b"/m", 0), Err(Errno::EBUSY));
+        root.chdir(b"/").unwrap();
+        root.umount2(b"/m", 0).unwrap();
+        assert!(root.stat(b"/m/under").is_ok());
+    });
+}
+
+#[test]
+fn the_topmost_of_a_stack_is_seen() {
+    both(|vfs, root| {
+        let before = vfs.stats().entries;
+        mkdirs(root, &["/m"]);
+        for name in ["/m/1", "/m/2", "/m/3"] {
+            tmpfs(root, b"/m");
+            touch(root, name.as_bytes());
+        }
+        assert!(root.stat(b"/m/3").is_ok() && root.stat(b"/m/2").is_err());
+        assert_eq!(ino(root, b"/m/.."), ino(root, b"/"));
+        root.umount2(b"/m", 0).unwrap();
+        assert!(root.stat(b"/m/2").is_ok() && root.stat(b"/m/3").is_err());
+        root.umount2(b"/m/", 0).unwrap();
+        root.umount2(b"/m/.", 0).unwrap();
+        assert_eq!(root.umount2(b"/m", 0), Err(Errno::EINVAL));
+        root.rmdir(b"/m").unwrap();
+        assert_eq!(vfs.stats().entries, before, "the file systems went with their mounts");
+    });
+}
+
+#[test]
+fn mountpoints_are_busy_and_mounts_are_borders() {
+    both(|_, root| {
+        mkdirs(root, &["/src", "/m", "/d", "/e"]);
+        touch(root, b"/src/f");
+        touch(root, b"/g");
+        touch(root, b"/h");
+        bind(root, b"/src", b"/m");
+        bind(root, b"/g", b"/h");
+        assert_eq!(root.rmdir(b"/m"), Err(Errno::EBUSY));
+        assert_eq!(root.unlink(b"/h"), Err(Errno::EBUSY));
+        assert_eq!(root.rename(b"/m", b"/x"), Err(Errno::EBUSY));
+        assert_eq!(root.rename(b"/d", b"/m"), Err(Errno::EBUSY));
+        assert_eq!(root.renameat2(AT_FDCWD, b"/d", AT_FDCWD, b"/m", RENAME_EXCHANGE), Err(Errno::EBUSY));
+        assert_eq!(root.rename(b"/m/f", b"/f"), Err(Errno::EXDEV));
+        assert_eq!(root.link(b"/m/f", b"/src/g"), Err(Errno::EXDEV));
+        assert_eq!(root.open(b"/h", O_CREAT | O_EXCL, 0o600), Err(Errno::EEXIST));
+        assert_eq!(root.open(b"/m", O_CREAT, 0o600), Err(Errno::EISDIR));
+        root.rename(b"/src/f", b"/src/k").unwrap();
+        assert!(root.stat(b"/m/k").is_ok());
+        let open = |dir: &[u8], path: &[u8], resolve: u64| {
+            let dirfd = root.open(dir, O_PATH | O_DIRECTORY, 0).unwrap();
+            let how = OpenHow { flags: O_PATH as u64, mode: 0, resolve };
+            let fd = root.openat2(dirfd, path, &how);
+            root.close(dirfd).unwrap();
+            fd.map(|fd| root.close(fd).unwrap())
+        };
+        root.symlink(b"/g", b"/src/abs").unwrap();
+        assert_eq!(open(b"/", b"m", RESOLVE_NO_XDEV), Err(Errno::EXDEV));
+        assert_eq!(open(b"/", b"m/k", RESOLVE_NO_XDEV), Err(Errno::EXDEV));
+        assert_eq!(open(b"/m", b"..", RESOLVE_NO_XDEV), Err(Errno::EXDEV));
+        assert_eq!(open(b"/m", b"abs", RESOLVE_NO_XDEV), Err(Errno::EXDEV));
+        assert_eq!(open(b"/m", b"k", RESOLVE_NO_XDEV), Ok(()));
+        assert_eq!(open(b"/", b"m/../m/k", RESOLVE_BENEATH), Ok(()));
+        assert_eq!(open(b"/m", b"../g", RESOLVE_BENEATH), Err(Errno::EXDEV));
+        assert_eq!(open(b"/m", b"../../k", RESOLVE_IN_ROOT), Ok(()));
+    });
+}
+
+#[test]
+fn dotdot_does_not_leave_the_tree_that_is_bound() {
+    both(|_, root| {
+        mkdirs(root, &["/a", "/a/b", "/a/b/c", "/out", "/m"]);
+        bind(root, b"/a/b", b"/m");
+        root.chdir(b"/m/c").unwrap();
+        root.rename(b"/a/b/c", b"/out/c").unwrap();
+        assert_eq!(root.stat(b".."), Err(Errno::ENOENT));
+        assert_eq!(root.stat(b"../c"), Err(Errno::ENOENT));
+        assert!(root.getcwd().unwrap().starts_with(b"(unreachable)"));
+    });
+}
+
+#[test]
+fn what_a_mount_forbids_is_its_own() {
+    both(|vfs, root| {
+        mkdirs(root, &["/src", "/m"]);
+        touch(root, b"/src/f");
+        root.symlink(b"f", b"/src/l").unwrap();
+        bind(root, b"/src", b"/m");
+        let remount = |flags: u64| root.mount(b"", b"/m", b"", MS_REMOUNT | MS_BIND | flags, b"");
+        let fd = root.open(b"/m/f", O_WRONLY, 0).unwrap();
+        assert_eq!(remount(MS_RDONLY), Err(Errno::EBUSY));
+        root.close(fd).unwrap();
+        remount(MS_RDONLY).unwrap();
+        assert_eq!(root.open(b"/m/f", O_WRONLY, 0), Err(Errno::EROFS));
+        assert_eq!(root.unlink(b"/m/missing"), Err(Errno::EROFS));
+        assert_eq!(root.chmod(b"/m/f", 0o600), Err(Errno::EROFS));
+        root.chmod(b"/src/f", 0o755).unwrap();
+        remount(MS_NOEXEC | MS_NOSYMFOLLOW).unwrap();
+        assert_eq!(root.access(b"/m/f", X_OK), Err(Errno::EACCES));
+        assert_eq!(root.stat(b"/m/l"), Err(Errno::ELOOP));
+        assert_eq!(root.access(b"/src/l", X_OK), Ok(()));
+        root.mount(b"", b"/", b"", MS_REMOUNT | MS_RDONLY, b"").unwrap();
+        assert_eq!(root.creat(b"/m/new", 0o600), Err(Errno::EROFS), "the superblock is read-only");
+        let user = vfs.task(Cred::user(1000, 1000, &[]));
+        assert_eq!(user.mount(b"", b"/m", b"", MS_REMOUNT | MS_BIND, b""), Err(Errno::EPERM));
+        assert_eq!(user.mount(b"", b"/missing", b"", MS_BIND, b""), Err(Errno::ENOENT));
+        assert_eq!(user.umount2(b"/m", 0), Err(Errno::EPERM));
+    });
+}
+
+#[test]
+fn a_lazily_unmounted_tree_lives_on_for_its_users() {
+    both(|vfs, root| {
+        let before = vfs.stats().entries;
+        mkdirs(root, &["/m"]);
+        tmpfs(root, b"/m");
+        mkdirs(root, &["/m/d"]);
+        root.chdir(b"/m/d").unwrap();
+        root.umount2(b"/m", MNT_DETACH).unwrap();
+        touch(root, b"f");
+        assert_eq!(ino(root, b"../.."), ino(root, b".."));
+        assert_eq!(root.getcwd().unwrap(), b"(unreachable)/d");
+        assert_eq!(root.stat(b"/m/d"), Err(Errno::ENOENT));
+        root.chdir(b"/").unwrap();
+        root.rmdir(b"/m").unwrap();
+        assert_eq!(vfs.stats().entries, before);
+    });
+}
+
+#[test]
+fn an_unused_mount_expires_at_the_second_call() {
+    both(|_, root| {
+        mkdirs(root, &["/m"]);
+        tmpfs(root, b"/m");
+        assert_eq!(root.umount2(b"/m", MNT_EXPIRE | MNT_DETACH), Err(Errno::EINVAL));
+        assert_eq!(root.umount2(b"/m", MNT_EXPIRE), Err(Errno::EAGAIN));
+        root.chdir(b"/m").unwrap();
+        assert_eq!(root.umount2(b"/m", MNT_EXPIRE), Err(Errno::EBUSY));
+        root.chdir(b"/").unwrap();
+        assert_eq!(root.umount2(b"/m", MNT_EXPIRE), Err(Errno::EAGAIN), "it was used meanwhile");
+        root.umount2(b"/m", MNT_EXPIRE).unwrap();
+    });
+}
+
+#[test]
+fn a_new_namespace_has_its_own_tree() {
+    both(|vfs, root| {
+        let before = vfs.stats().entries;
+        mkdirs(root, &["/m", "/d", "/d/e"]);
+        let mut child = root.fork();
+        child.chdir(b"/d").unwrap();
+        child.unshare(CLONE_NEWNS).unwrap();
+        tmpfs(&child, b"/m");
+        tmpfs(&child, b"e");
+        touch(&child, b"e/x");
+        assert_eq!(child.getcwd().unwrap(), b"/d");
+        assert!(child.stat(b"/d/e/x").is_ok() && root.stat(b"/d/e/x").is_err());
+        assert_eq!(child.rmdir(b"/m"), Err(Errno::EBUSY));
+        root.rmdir(b"/m").unwrap();
+        assert_eq!(
+            child.stat(b"/m"),
+            Err(Errno::ENOENT),
+            "a mountpoint of others goes with what is mounted there"
+        );
+        drop(child);
+        root.rmdir(b"/d/e").unwrap();
+        root.rmdir(b"/d").unwrap();
+        assert_eq!(vfs.stats().entries, before);
+    });
+}
+
+#[test]
+fn shared_mounts_tell_their_peers_and_slaves() {
+    both(|_, root| {
+        mkdirs(root, &["/a", "/a/x", "/a/y", "/b", "/c"]);
+        bind(root, b"/a", b"/a");
+        assert_eq!(root.mount(b"", b"/a/x", b"", MS_SHARED, b""), Err(Errno::EINVAL));
+        assert_eq!(root.mount(b"", b"/a", b"", MS_SHARED | MS_PRIVATE, b""), Err(Errno::EINVAL));
+        root.mount(b"", b"/a", b"", MS_SHARED, b"").unwrap();
+        bind(root, b"/a", b"/b");
+        bind(root, b"/a", b"/c");
+        root.mount(b"", b"/c", b"", MS_SLAVE, b"").unwrap();
+        tmpfs(root, b"/a/x");
+        touch(root, b"/a/x/f");
+        assert!(root.stat(b"/b/x/f").is_ok() && root.stat(b"/c/x/f").is_ok());
+        tmpfs(root, b"/c/y");
+        touch(root, b"/c/y/f");
+        assert!(root.stat(b"/a/y/f").is_err(), "a slave tells nobody");
+        root.umount2(b"/b/x", 0).unwrap();
+        assert!(root.stat(b"/a/x/f").is_err() && root.stat(b"/c/x/f").is_err());
+        root.mount(b"", b"/a", b"", MS_UNBINDABLE, b"").unwrap();
+        assert_eq!(root.mount(b"/a", b"/b", b"", MS_BIND, b""), Err(Errno::EINVAL));
+        mkdirs(root, &["/to"]);
+        root.mount(b"/c", b"/to", b"", MS_MOVE, b"").unwrap();
+        assert!(root.stat(b"/to/y/f").is_ok() && root.stat(b"/c/y").is_err());
+        assert_eq!(root.mount(b"/to", b"/to/x", b"", MS_MOVE, b""), Err(Errno::ELOOP));
+    });
+}
+
+/// A user namespace with one line of both maps.
+fn userns(first: u32, lower: u32, count: u32) -> Arc<UserNamespace> {
+    let ns = UserNamespace::new_child(&UserNamespace::init(), 0, 0, true).unwrap();
+    let map = [IdExtent { first, lower, count }];
+    ns.set_uid_map(&map).unwrap();
+    ns.set_gid_map(&map).unwrap();
+    ns
+}
+
+#[test]
+fn ids_look_different_through_an_idmapped_mount() {
+    both(|vfs, root| {
+        mkdirs(root, &["/src", "/m"]);
+        for (name, uid) in [("/src/a", 0), ("/src/b", 1000), ("/src/c", 5000)] {
+            touch(root, name.as_bytes());
+            root.chown(name.as_bytes(), uid, uid).unwrap();
+        }
+        root.chmod(b"/src", 0o777).unwrap();
+        let tree = root.open_tree(AT_FDCWD, b"/src", OPEN_TREE_CLONE).unwrap();
+        let idmap =
+            MountAttr { set: MOUNT_ATTR_IDMAP, userns: Ok(userns(0, 10_000, 2000)), ..MountAttr::default() };
+        assert_eq!(root.mount_setattr(AT_FDCWD, b"/", 0, &idmap), Err(Errno::EINVAL));
+        let closed = MountAttr { userns: Err(Errno::EBADF), ..idmap.clone() };
+        assert_eq!(root.mount_setattr(tree, b"", AT_EMPTY_PATH, &closed), Err(Errno::EBADF));
+        root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
+        assert_eq!(root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap), Err(Errno::EPERM));
+        root.move_mount(tree, b"", AT_FDCWD, b"/m", MOVE_MOUNT_F_EMPTY_PATH).unwrap();
+        root.close(tree).unwrap();
+        let owner = |path: &[u8]| {
+            let stat = root.stat(path).unwrap();
+            (stat.uid, stat.gid)
+        };
+        let seen = [b"/m/a", b"/m/b", b"/m/c"].map(|path| owner(path));
+        assert_eq!(seen, [(10_000, 10_000), (11_000, 11_000), (65534, 65534)]);
+        // The root outside is nobody inside.
+        assert_eq!(root.mkdir(b"/m/d", 0o755), Err(Errno::EOVERFLOW));
+        assert_eq!(root.open(b"/m", O_TMPFILE | O_RDWR, 0o600), Err(Errno::EOVERFLOW));
+        assert_eq!(root.chmod(b"/m/c", 0o600), Err(Errno::EOVERFLOW));
+        assert_eq!(root.unlink(b"/m/c"), Err(Errno::EOVERFLOW));
+        assert_eq!(root.truncate(b"/m/c", 0), Err(Errno::EACCES));
+        assert_eq!(root.setxattr(b"/m/c", b"user.x", b"", 0), Err(Errno::EPERM));
+        assert_eq!(root.chown(b"/m/c", 10_001, u32::MAX), Err(Errno::EOVERFLOW));
+        root.chown(b"/m/c", 10_001, 10_001).unwrap();
+        assert_eq!(owner(b"/src/c"), (1, 1));
+        let user = vfs.task(Cred::user(11_000, 11_000, &[]));
+        touch(&user, b"/m/new");
+        assert_eq!(owner(b"/src/new"), (1000, 1000));
+        root.chmod(b"/src/b", 0o600).unwrap();
+        assert_eq!(user.access(b"/m/b", R_OK | W_OK), Ok(()));
+        assert_eq!(vfs.task(Cred::user(1000, 1000, &[])).access(b"/m/b", R_OK), Err(Errno::EACCES));
+        let acl = |id: u32| {
+            let entries =
+                [(1u16, 6u16, u32::MAX), (2, 6, id), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+            let mut value = vec![2, 0, 0, 0];
+            for (tag, perm, id) in entries {
+                value.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+            }
+            value
+        };
+        let name = b"system.posix_acl_access";
+        root.setxattr(b"/m/a", name, &acl(10_003), 0).unwrap();
+        assert_eq!(root.getxattr(b"/src/a", name).unwrap(), acl(3));
+        assert_eq!(root.getxattr(b"/m/a", name).unwrap(), acl(10_003));
+        assert_eq!(root.setxattr(b"/m/a", name, &acl(3), 0), Err(Errno::EINVAL));
+        let named = vfs.task(Cred::user(10_003, 10_003, &[]));
+        assert_eq!(named.access(b"/m/a", R_OK | W_OK), Ok(()));
+        assert_eq!(named.access(b"/src/a", R_OK | W_OK), Err(Errno::EACCES));
+    });
+}
+
+#[test]
+fn a_directory_of_mapped_ids_is_searched_by_their_owner() {
+    both(|vfs, root| {
+        mkdirs(root, &["/src", "/src/home", "/m"]);
+        touch(root, b"/src/home/f");
+        root.chmod(b"/src/home", 0o700).unwrap();
+        root.chown(b"/src/home", 1000, 1000).unwrap();
+        let tree = root.open_tree(AT_FDCWD, b"/src", OPEN_TREE_CLONE).unwrap();
+        let userns = Ok(userns(0, 10_000, 2000));
+        let idmap = MountAttr { set: MOUNT_ATTR_IDMAP, userns, ..MountAttr::default() };
+        root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
+        root.move_mount(tree, b"", AT_FDCWD, b"/m", MOVE_MOUNT_F_EMPTY_PATH).unwrap();
+        let [mapped, plain] = [11_000, 1000].map(|id| vfs.task(Cred::user(id, id, &[])));
+        assert!(mapped.stat(b"/m/home/f").is_ok() && plain.stat(b"/src/home/f").is_ok());
+        assert_eq!(mapped.stat(b"/src/home/f"), Err(Errno::EACCES));
+        assert_eq!(plain.stat(b"/m/home/f"), Err(Errno::EACCES));
+    });
+}
+
+#[test]
+fn attributes_are_set_and_cleared() {
+    both(|_, root| {
+        mkdirs(root, &["/src", "/m", "/m2"]);
+        touch(root, b"/src/f");
+        bind(root, b"/src", b"/m");
+        let setattr = |path: &[u8], set: u64, clr: u64, propagation: u64| {
+            let attr = MountAttr { set, clr, propagation, ..MountAttr::default() };
+            root.mount_setattr(AT_FDCWD, path, 0, &attr)
+        };
+        setattr(b"/m", MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY, 0, 0).unwrap();
+        assert_eq!(root.open(b"/m/f", O_WRONLY, 0), Err(Errno::EROFS));
+        setattr(b"/m", 0, MOUNT_ATTR_RDONLY, 0).unwrap();
+        let fd = root.open(b"/m/f", O_WRONLY, 0).unwrap();
+        assert_eq!(setattr(b"/m", MOUNT_ATTR_RDONLY, 0, 0), Err(Errno::EBUSY));
+        root.close(fd).unwrap();
+        assert_eq!(setattr(b"/m", MOUNT_ATTR_NOATIME, 0, 0), Err(Errno::EINVAL));
+        assert_eq!(setattr(b"/m", 0, MOUNT_ATTR_NOATIME, 0), Err(Errno::EINVAL));
+        assert_eq!(setattr(b"/m", 0x4000_0000, 0, 0), Err(Errno::EINVAL));
+        assert_eq!(setattr(b"/m", 0, 0, MS_SHARED | MS_SLAVE), Err(Errno::EINVAL));
+        assert_eq!(setattr(b"/m2", MOUNT_ATTR_RDONLY, 0, 0), Err(Errno::EINVAL));
+        setattr(b"/missing", 0, 0, 0).unwrap();
+    });
+}
+
+#[test]
+fn a_user_namespace_cannot_lift_what_it_inherited() {
+    both(|vfs, root| {
+        mkdirs(root, &["/ro", "/m"]);
+        tmpfs(root, b"/ro");
+        root.mount(b"", b"/ro", b"", MS_REMOUNT | MS_BIND | MS_RDONLY, b"").unwrap();
+        let mut user = vfs.task(Cred::user(1000, 1000, &[]));
+        assert_eq!(user.unshare(CLONE_NEWNS), Err(Errno::EPERM));
+        user.unshare(CLONE_NEWUSER | CLONE_NEWNS).unwrap();
+        assert_eq!(user.umount2(b"/ro", 0), Err(Errno::EINVAL), "locked");
+        assert_eq!(user.mount(b"", b"/ro", b"", MS_REMOUNT | MS_BIND, b""), Err(Errno::EPERM));
+        let map = [IdExtent { first: 0, lower: 1000, count: 1 }];
+        user.cred().user_ns().set_uid_map(&map).unwrap();
+        user.cred().user_ns().set_gid_map(&map).unwrap();
+        tmpfs(&user, b"/m");
+        touch(&user, b"/m/f");
+        assert_eq!(user.stat(b"/m/f").unwrap().uid, 0);
+        assert_eq!(user.stat(b"/ro").unwrap().uid, 65534);
+        assert_eq!(root.stat(b"/m/f"), Err(Errno::ENOENT));
+        let mut chrooted = root.fork();
+        chrooted.chroot(b"/m").unwrap();
+        assert_eq!(chrooted.unshare(CLONE_NEWUSER), Err(Errno::EPERM));
+    });
+}
+
+/// Threads walk through a mountpoint, open what is there and stand in it, while it is mounted over and uncovered.
+#[test]
+fn walkers_see_one_tree_or_the_other() {
+    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+        let vfs = Vfs::builder().capacity(1 << 16).build().unwrap();
+        vfs.set_walk_mode(mode);
+        let root = vfs.task(Cred::root());
+        let before = vfs.stats().entries;
+        mkdirs(&root, &["/low", "/low/d", "/m", "/m/d", "/m/d/e"]);
+        mkdirs(&root, &["/low/d/e"]);
+        touch(&root, b"/m/d/e/f");
+        touch(&root, b"/low/d/e/f");
+        let inos = [b"/m/d/e/f".as_slice(), b"/low/d/e/f"].map(|path| root.stat(path).unwrap().ino);
+        let stop = AtomicBool::new(false);
+        let seen: [[AtomicU32; 2]; 3] = Default::default();
+        let enough = || seen.iter().flatten().all(|seen| seen.load(Ordering::Relaxed) > 50);
+        std::thread::scope(|scope| {
+            for (i, seen) in seen.iter().enumerate() {
+                let (task, stop) = (root.fork(), &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let ino = match i {
+                            0 => task.stat(b"/m/d/e/f").unwrap().ino,
+                            1 => task.stat(b"/m/d/../d/e/../../../m/d/e/f").unwrap().ino,
+                            _ => {
+                                let fd = task.open(b"/m/d/e/f", O_RDWR, 0).unwrap();
+                                let ino = task.fstat(fd).unwrap().ino;
+                                task.close(fd).unwrap();
+                                ino
+                            }
+                        };
+                        let which = inos.iter().position(|&known| known == ino);
+                        seen[which.expect("one of the two")].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..1_000_000 {
+                bind(&root, b"/low", b"/m");
+                root.umount2(b"/m", MNT_DETACH).unwrap();
+                if enough() {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(enough(), "each walker must have come through both trees: {seen:?}");
+        for path in ["/m/d/e/f", "/low/d/e/f"] {
+            root.unlink(path.as_bytes()).unwrap();
+        }
+        for path in ["/low/d/e", "/low/d", "/low", "/m/d/e", "/m/d", "/m"] {
+            root.rmdir(path.as_bytes()).unwrap();
+        }
+        assert_eq!(vfs.stats().entries, before, "every reference was given back");
+    }
+}
