@@ -1,3 +1,118 @@
 //! Project tasks: `cargo x <task>`.
+#![forbid(unsafe_code)]
 
-fn main() {}
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod disasm;
+mod memory;
+mod models;
+mod orderings;
+mod process;
+mod stages;
+mod tidy;
+
+/// It steps through x86-64 machine code on Linux.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod disasm {
+    pub(crate) fn run() -> crate::process::Outcome {
+        crate::process::Outcome::Skipped("it reads x86-64 machine code on Linux".into())
+    }
+}
+
+use clap::{Parser, Subcommand};
+use process::Outcome;
+use std::process::ExitCode;
+
+/// Checks and tests rcuwalk.
+#[derive(Parser)]
+#[command(name = "cargo x", bin_name = "cargo x", subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must pass, stage by stage
+    ///
+    /// A stage that this machine cannot run is skipped, and says why. The last line counts the stages.
+    Test {
+        /// Only these stages
+        #[arg(long, value_name = "STAGE", value_delimiter = ',')]
+        only: Vec<String>,
+        /// All stages but these
+        #[arg(long, value_name = "STAGE", value_delimiter = ',')]
+        skip: Vec<String>,
+        /// Names the stages and runs none
+        #[arg(long)]
+        list: bool,
+    },
+    /// Format, lints, documentation, and the rules of CONTRIBUTING.md that a program can check
+    Tidy,
+    /// The loom models of crates/sync: every schedule, every value that a racy load may see
+    Model {
+        /// Only models whose name contains one of these
+        names: Vec<String>,
+        /// Random schedules of larger histories under shuttle instead (its atomics are sequentially consistent)
+        #[arg(long, conflicts_with = "check")]
+        shuttle: bool,
+        /// Fail if the table in docs/ordering.md would change, instead of writing it
+        #[arg(long)]
+        check: bool,
+    },
+    /// Removes each ordering, and each step of the walk's protocols, and expects the model named for it to fail
+    Mutants {
+        /// Only these; the document is then left alone
+        ids: Vec<String>,
+        /// Fail if the tables in docs/ordering.md would change, instead of writing them
+        #[arg(long)]
+        check: bool,
+    },
+    /// The tests of crates/sync under Miri: undefined behaviour, and the C11 memory model on several seeds
+    Miri,
+    /// The tests of crates/sync under the address sanitizer
+    Asan,
+    /// The tests of crates/sync under the thread sanitizer, with a standard library built for it
+    Tsan,
+    /// The tests of crates/sync under valgrind's memory checker
+    Valgrind,
+    /// Shows from the machine code that lookups execute no atomic read-modify-write, no fence and no shared store
+    ///
+    /// Runs lookups one instruction at a time and looks at each instruction, and at the functions of the lockless walk as
+    /// a whole. Needs x86-64, Linux and objdump.
+    Disasm,
+}
+
+fn main() -> ExitCode {
+    // Children find the workspace wherever `cargo x` was called.
+    if let Err(error) = std::env::set_current_dir(process::root()) {
+        eprintln!("cargo x: {}: {error}", process::root().display());
+        return ExitCode::FAILURE;
+    }
+    match run(Cli::parse().task) {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Skipped(why) => {
+            eprintln!("cargo x: not run: {why}");
+            ExitCode::from(2)
+        }
+        Outcome::Failed(why) => {
+            eprintln!("cargo x: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Outcome {
+    match task {
+        Task::Test { list: true, .. } => stages::list(),
+        Task::Test { only, skip, .. } => stages::run(&only, &skip),
+        Task::Tidy => tidy::run(),
+        Task::Model { shuttle: true, names, .. } => models::shuttle(&names),
+        Task::Model { names, check, .. } => models::model(&names, check),
+        Task::Mutants { ids, check } => models::mutants(&ids, check),
+        Task::Miri => memory::miri(),
+        Task::Asan => memory::asan(),
+        Task::Tsan => memory::tsan(),
+        Task::Valgrind => memory::valgrind(),
+        Task::Disasm => disasm::run(),
+    }
+}

@@ -1,0 +1,258 @@
+//! The models of crates/sync under loom and shuttle, their mutants, and the tables of both in docs/ordering.md.
+
+use crate::orderings::{ORDERINGS, STEPS};
+use crate::process::{self, Outcome, cargo, root, target_dir};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+const DOCUMENT: &str = "docs/ordering.md";
+
+/// What a model prints when it is done: this, its name, and the columns of its row in the table.
+const REPORT: &str = "model: ";
+
+/// What a model says first when it meets what must not happen.
+const FORBIDDEN: &str = "forbidden: ";
+
+/// Runs the models whose names contain one of `names`, or all, and writes or checks their table.
+pub(crate) fn model(names: &[String], check: bool) -> Outcome {
+    let result = || {
+        let models = Models::build()?;
+        let all = models.list()?;
+        let chosen: Vec<_> = all
+            .iter()
+            .filter(|model| names.is_empty() || names.iter().any(|n| model.contains(n.as_str())))
+            .collect();
+        if chosen.is_empty() {
+            return Err(format!("no model is named so; there are {}", all.join(", ")));
+        }
+        let rows = parallel(&chosen, |model| {
+            let (start, run) = (Instant::now(), models.run(model, None));
+            let passed = run.report.is_some();
+            let verdict = if passed { "holds" } else { "FAILS" };
+            println!("{model}: {verdict} ({:.1} s)", start.elapsed().as_secs_f32());
+            run.report.ok_or_else(|| {
+                println!("{}", run.output);
+                model.as_str()
+            })
+        });
+        let (rows, failed) = split(rows);
+        if !failed.is_empty() {
+            return Err(format!("{} of {} models fail: {}", failed.len(), chosen.len(), failed.join(", ")));
+        }
+        if chosen.len() < all.len() {
+            return Ok(());
+        }
+        let table = table(&["Model", "Schedules", "Preemptions", "Outcomes that were reached"], rows);
+        document("models", &table, check)
+    };
+    result().into()
+}
+
+/// One ordering or step to leave out, and a model that must notice.
+struct Mutant {
+    id: &'static str,
+    model: &'static str,
+}
+
+/// Runs the mutants named in `ids`, or all, and writes or checks their tables.
+pub(crate) fn mutants(ids: &[String], check: bool) -> Outcome {
+    let every = ORDERINGS.iter().map(|o| (o.id, o.models)).chain(STEPS.iter().map(|s| (s.id, s.models)));
+    let all: Vec<Mutant> =
+        every.flat_map(|(id, models)| models.iter().map(move |model| Mutant { id, model })).collect();
+    let result = || {
+        if let Some(unknown) = ids.iter().find(|id| all.iter().all(|m| m.id != **id)) {
+            return Err(format!("no mutant is named {unknown}"));
+        }
+        let chosen: Vec<_> =
+            all.iter().filter(|m| ids.is_empty() || ids.iter().any(|id| id == m.id)).collect();
+        let models = Models::build()?;
+        let (killed, survived) = split(parallel(&chosen, |mutant| kill(&models, mutant)));
+        println!("{} of {} kills", killed.len(), chosen.len());
+        if !survived.is_empty() {
+            return Err(format!("survived: {}", survived.join(", ")));
+        }
+        if chosen.len() < all.len() {
+            return Ok(());
+        }
+        document("orderings", &orderings_table(&killed), check)?;
+        document("steps", &steps_table(&killed), check)
+    };
+    result().into()
+}
+
+/// Runs one model without one ordering or step: what it reports, or, as an error, that it noticed nothing.
+fn kill(models: &Models, mutant: &Mutant) -> Result<(&'static str, String), String> {
+    let Mutant { id, model } = mutant;
+    let run = models.run(model, Some(id));
+    let report = run.output.lines().find_map(|line| line.split_once(FORBIDDEN));
+    match report {
+        Some((_, what)) if run.report.is_none() => {
+            println!("without {id}, {model} fails: {what}");
+            Ok((*id, what.to_owned()))
+        }
+        _ => {
+            println!("without {id}, {model} does NOT notice\n{}", run.output);
+            Err(format!("{id} ({model})"))
+        }
+    }
+}
+
+fn orderings_table(killed: &[(&str, String)]) -> String {
+    let rows = ORDERINGS.iter().map(|o| {
+        let cells = [
+            code(o.id),
+            code(o.place),
+            o.what.into(),
+            o.partner.into(),
+            list(o.models),
+            without(killed, o.id),
+        ];
+        cells.join(" | ")
+    });
+    let head = ["ID", "Where", "Ordering", "Pairs with", "Model", "Without it"];
+    table(&head, rows.collect())
+}
+
+fn steps_table(killed: &[(&str, String)]) -> String {
+    let rows = STEPS.iter().map(|s| {
+        let cells = [code(s.id), code(s.place), s.what.into(), list(s.models), without(killed, s.id)];
+        cells.join(" | ")
+    });
+    table(&["Step", "Where", "What is left out", "Model", "Without it"], rows.collect())
+}
+
+/// What the models reported in the absence of `id`, each thing once.
+fn without(killed: &[(&str, String)], id: &str) -> String {
+    let mut reports: Vec<&str> = killed.iter().filter(|k| k.0 == id).map(|k| k.1.as_str()).collect();
+    reports.dedup();
+    reports.join("; ")
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn list(models: &[&str]) -> String {
+    models.iter().map(|m| code(m)).collect::<Vec<_>>().join(", ")
+}
+
+fn table(head: &[&str], rows: Vec<String>) -> String {
+    let rule = vec!["---"; head.len()].join(" | ");
+    let lines = [head.join(" | "), rule].into_iter().chain(rows);
+    lines.map(|line| format!("| {line} |\n")).collect()
+}
+
+/// Puts `table` between the marks of that name in the document, or checks that it is there already.
+fn document(name: &str, table: &str, check: bool) -> Result<(), String> {
+    let path = root().join(DOCUMENT);
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{DOCUMENT}: {error}"))?;
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->\n"));
+    let parts = text.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?)));
+    let Some((head, (old, tail))) = parts else {
+        return Err(format!("{DOCUMENT}: no place for the table `{name}`"));
+    };
+    if old == table {
+        return Ok(());
+    }
+    if check {
+        return Err(format!(
+            "{DOCUMENT}: the table `{name}` is out of date; run `cargo x model` and `cargo x mutants`"
+        ));
+    }
+    let new = [head, &begin, table, &end, tail].concat();
+    std::fs::write(&path, new).map_err(|error| format!("{DOCUMENT}: {error}"))?;
+    println!("{DOCUMENT}: wrote the table `{name}`");
+    Ok(())
+}
+
+/// The compiled models.
+struct Models(PathBuf);
+
+/// How a run of one model ended.
+struct Run {
+    /// The model's row, if it holds.
+    report: Option<String>,
+    output: String,
+}
+
+impl Models {
+    fn build() -> Result<Models, String> {
+        let mut build =
+            cargo("test --quiet --package rcuwalk-sync --test models --no-run --message-format json");
+        process::rustflags(&mut build, "--cfg loom");
+        let messages = process::output(build.env("CARGO_TARGET_DIR", target_dir("loom")))?;
+        let path = messages
+            .lines()
+            .filter(|line| line.contains(r#""name":"models""#))
+            .find_map(|line| line.split_once(r#""executable":""#)?.1.split_once('"'))
+            .map(|(path, _)| path.into());
+        path.map(Models).ok_or_else(|| "cargo names no executable for the models".to_owned())
+    }
+
+    fn list(&self) -> Result<Vec<String>, String> {
+        let list = process::output(Command::new(&self.0).args(["--list", "--format", "terse"]))?;
+        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
+    fn run(&self, model: &str, mutant: Option<&str>) -> Run {
+        let mut command = Command::new(&self.0);
+        command.args(["--exact", "--nocapture", model]).env("RUST_BACKTRACE", "0");
+        match mutant {
+            Some(id) => command.env("RCUWALK_MUTANT", id),
+            None => command.env_remove("RCUWALK_MUTANT"),
+        };
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) => return Run { report: None, output: format!("{}: {error}", self.0.display()) },
+        };
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let report = text.lines().find_map(|line| Some(line.split_once(REPORT)?.1.to_owned()));
+        Run { report: report.filter(|_| output.status.success()), output: text }
+    }
+}
+
+/// The shuttle build of the random histories in `tests/stress.rs`.
+pub(crate) fn shuttle(names: &[String]) -> Outcome {
+    let mut test = cargo("test --quiet --package rcuwalk-sync --test stress -- --nocapture");
+    process::rustflags(&mut test, "--cfg shuttle");
+    // Shuttle warns once that it models no weaker orderings, which is what the loom models are for.
+    test.args(names).env("CARGO_TARGET_DIR", target_dir("shuttle")).env("SHUTTLE_SILENCE_WARNINGS", "1");
+    process::run(&mut test).into()
+}
+
+/// `work` on all of `items`, on as many processors as there are; the results in the order of the items.
+fn parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    // Relaxed: it only deals out numbers.
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(i) else { return };
+                    let result = work(item);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => good.push(value),
+            Err(error) => bad.push(error),
+        }
+    }
+    (good, bad)
+}

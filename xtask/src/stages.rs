@@ -1,0 +1,96 @@
+//! `cargo x test`: everything that must pass, one stage after the other.
+
+use crate::process::{self, Outcome, cargo, target_dir};
+use crate::{disasm, memory, models, tidy};
+use std::time::Instant;
+
+struct Stage {
+    name: &'static str,
+    about: &'static str,
+    run: fn() -> Outcome,
+}
+
+const STAGES: &[Stage] = &[
+    Stage { name: "tidy", about: "format, lints, documentation, house rules", run: tidy::run },
+    Stage { name: "unit", about: "the tests of every crate", run: unit },
+    Stage { name: "doc", about: "the examples in the documentation", run: doc },
+    Stage { name: "models", about: "loom models of crates/sync", run: || models::model(&[], true) },
+    Stage { name: "mutants", about: "each ordering and step removed", run: || models::mutants(&[], true) },
+    Stage { name: "shuttle", about: "random schedules of larger histories", run: || models::shuttle(&[]) },
+    Stage { name: "miri", about: "undefined behaviour in crates/sync", run: memory::miri },
+    Stage { name: "asan", about: "the address sanitizer on crates/sync", run: memory::asan },
+    Stage { name: "valgrind", about: "valgrind on crates/sync", run: memory::valgrind },
+    Stage { name: "rows-host", about: "the behaviour rows on this kernel", run: rows_host },
+    Stage { name: "rows-engine", about: "the behaviour rows on the engine", run: || rows("engine") },
+    Stage { name: "rows-ref", about: "the same without the lockless walk", run: || rows("engine-ref") },
+    Stage { name: "disasm", about: "lookups write nothing shared", run: disasm::run },
+    Stage { name: "bench", about: "the main job once, quickly", run: bench },
+];
+
+pub(crate) fn list() -> Outcome {
+    for stage in STAGES {
+        println!("{:12} {}", stage.name, stage.about);
+    }
+    Outcome::Passed
+}
+
+pub(crate) fn run(only: &[String], skip: &[String]) -> Outcome {
+    if let Some(unknown) = only.iter().chain(skip).find(|name| STAGES.iter().all(|s| s.name != **name)) {
+        return Outcome::Failed(format!("no stage is named {unknown}; see `cargo x test --list`"));
+    }
+    let named = |names: &[String], stage: &Stage| names.iter().any(|name| name == stage.name);
+    let chosen = STAGES.iter().filter(|s| only.is_empty() || named(only, s)).filter(|s| !named(skip, s));
+    let results: Vec<_> = chosen
+        .map(|stage| {
+            println!("\n== {}: {}", stage.name, stage.about);
+            let start = Instant::now();
+            let outcome = (stage.run)();
+            let line =
+                format!("{:12} {:>7.1} s  {}", stage.name, start.elapsed().as_secs_f32(), tell(&outcome));
+            println!("== {line}");
+            (line, outcome)
+        })
+        .collect();
+    println!("\n== stages");
+    results.iter().for_each(|(line, _)| println!("{line}"));
+    let count = |wanted: fn(&Outcome) -> bool| results.iter().filter(|(_, outcome)| wanted(outcome)).count();
+    let failed = count(|o| matches!(o, Outcome::Failed(_)));
+    let skipped = count(|o| matches!(o, Outcome::Skipped(_)));
+    println!("{} passed, {failed} failed, {skipped} skipped", results.len() - failed - skipped);
+    if failed == 0 { Outcome::Passed } else { Outcome::Failed(format!("{failed} of the stages failed")) }
+}
+
+fn tell(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed => "passed".into(),
+        Outcome::Failed(why) => format!("FAILED: {why}"),
+        Outcome::Skipped(why) => format!("skipped: {why}"),
+    }
+}
+
+fn unit() -> Outcome {
+    process::run(&mut cargo("test --quiet --workspace --lib --bins --tests --examples")).into()
+}
+
+fn doc() -> Outcome {
+    process::run(&mut cargo("test --quiet --workspace --doc")).into()
+}
+
+fn rows_host() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Outcome::Skipped("rows on the host need root: they become other users".into());
+    }
+    rows("host")
+}
+
+fn rows(backend: &str) -> Outcome {
+    let mut oracle = cargo("run --quiet --package rcuwalk-oracle -- rows --backend");
+    process::run(oracle.arg(backend)).into()
+}
+
+/// Fails if an answer differs from the kernel's. Speed is not judged: other work may share the machine.
+fn bench() -> Outcome {
+    let record = target_dir("bench-quick.json");
+    let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --quick --json --output");
+    process::run(bench.arg(&record)).into()
+}
