@@ -1,7 +1,6 @@
 //! The host's tree into the engine.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use rcuwalk::{MountOptions, NewInode, NodeId, Timespec, Vfs};
 use rcuwalk_host::{ImportOptions, Progress, import_dir};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
-use crate::attr::{Attr, Stamp, host_attr};
+use crate::attr::{Attr, Stamp};
 use crate::error::Error;
 use crate::run::Observer;
 use crate::tree::Tree;
@@ -37,11 +36,8 @@ pub struct Loaded {
 /// When the tree cannot be read or does not fit.
 pub fn with_ancestors(tree: &Tree, observer: &dyn Observer) -> Result<Loaded, Error> {
     let vfs = empty(tree)?;
-    let clock = Instant::now();
-    graft(tree, &vfs)?;
-    let entries = tree.entries.len() as u64;
-    observer.reached(entries);
-    Ok(Loaded { vfs, entries, seconds: clock.elapsed().as_secs_f64() })
+    let top = make_way(tree, &vfs)?;
+    import(tree, vfs, Some(top), observer)
 }
 
 /// The tree alone, its top as the root.
@@ -50,50 +46,30 @@ pub fn with_ancestors(tree: &Tree, observer: &dyn Observer) -> Result<Loaded, Er
 ///
 /// When the tree cannot be read or does not fit.
 pub fn alone(tree: &Tree) -> Result<Vfs, Error> {
-    import(tree, empty(tree)?, &()).map(|loaded| loaded.vfs)
+    import(tree, empty(tree)?, None, &()).map(|loaded| loaded.vfs)
 }
 
-/// Adds the listed names below the directories that lead to them.
-fn graft(tree: &Tree, vfs: &Vfs) -> Result<(), Error> {
+/// Makes the directories that lead to the tree, and gives the one that will hold it.
+fn make_way(tree: &Tree, vfs: &Vfs) -> Result<NodeId, Error> {
     let mut loader = vfs.loader();
-    let mut dirs: HashMap<Vec<u8>, NodeId> = HashMap::new();
-    let mut shared: HashMap<u64, NodeId> = HashMap::new();
-    let way = tree.ancestors();
-    let way = way.iter().filter_map(|path| tree.dirs.get(path).map(|attr| (path, attr)));
-    let listed = tree.entries.iter().map(|entry| (&entry.path, &entry.attr));
-    // A name on which another file system begins is kept, and kept empty.
-    let mounts: Vec<(&CString, Attr)> =
-        tree.mounts.iter().filter_map(|path| Some((path, host_attr(path, false).ok()?))).collect();
-    let mounts = mounts.iter().map(|(path, attr)| (*path, attr));
-    for (path, attr) in way.chain(listed).chain(mounts) {
+    let mut at = loader.root();
+    for path in tree.ancestors().iter().chain([&tree.dir]) {
         let bytes = path.to_bytes();
         let failed = |errno| Error::engine("importing", bytes, errno, "import a smaller tree");
-        let cut = bytes.iter().rposition(|&b| b == b'/').unwrap_or(0);
-        let name = &bytes[cut + 1..];
-        let node = if name.is_empty() {
-            with_inode(path, attr, |inode| loader.set_root(inode)).map_err(failed)?;
-            loader.root()
+        let Some(attr) = tree.dirs.get(path) else { continue };
+        let name = bytes.rsplit(|&b| b == b'/').next().unwrap_or_default();
+        if name.is_empty() {
+            with_inode(path, attr, |inode| loader.dir_meta(at, inode)).map_err(failed)?;
         } else {
-            let Some(&parent) = dirs.get(&bytes[..cut]) else { continue };
-            match shared.get(&attr.ino) {
-                Some(&other) if !attr.is_dir() => loader.link(parent, name, other),
-                _ => with_inode(path, attr, |inode| loader.add(parent, name, inode)),
-            }
-            .map_err(failed)?
-        };
-        if attr.is_dir() {
-            dirs.insert(bytes[..if name.is_empty() { 0 } else { bytes.len() }].to_vec(), node);
-        } else if attr.nlink > 1 {
-            shared.insert(attr.ino, node);
-            loader.set_nlink(node, u32::try_from(attr.nlink).unwrap_or(u32::MAX));
+            at = with_inode(path, attr, |inode| loader.add(at, name, inode)).map_err(failed)?;
         }
+        loader.set_nlink(at, u32::try_from(attr.nlink).unwrap_or(u32::MAX));
     }
-    Ok(())
+    Ok(at)
 }
 
-/// Reads what the listing has not: the body of a link, attributes, flags.
+/// Reads what the attributes have not: extended ones, flags.
 fn with_inode<T>(path: &CStr, attr: &Attr, make: impl FnOnce(&NewInode<'_>) -> T) -> T {
-    let body = rustix::fs::readlink(path, Vec::new()).map(CString::into_bytes).unwrap_or_default();
     let own = xattrs(path);
     let xattrs: Vec<(&[u8], &[u8])> = own.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     let known = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
@@ -114,7 +90,7 @@ fn with_inode<T>(path: &CStr, attr: &Attr, make: impl FnOnce(&NewInode<'_>) -> T
         btime: time(attr.btime.unwrap_or_default()),
         iflags: flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
             | flag(StatxAttributes::APPEND, IFLAG_APPEND),
-        symlink: &body,
+        symlink: b"",
         xattrs: &xattrs,
     })
 }
@@ -158,9 +134,9 @@ fn empty(tree: &Tree) -> Result<Vfs, Error> {
 }
 
 /// Imports the tree, telling the observer how far it is.
-fn import(tree: &Tree, vfs: Vfs, observer: &dyn Observer) -> Result<Loaded, Error> {
+fn import(tree: &Tree, vfs: Vfs, at: Option<NodeId>, observer: &dyn Observer) -> Result<Loaded, Error> {
     let dir = Path::new(OsStr::from_bytes(tree.dir.to_bytes()));
-    let options = ImportOptions { one_file_system: true, ..ImportOptions::default() };
+    let options = ImportOptions { one_file_system: true, at, ..ImportOptions::default() };
     let progress = Progress::new();
     let finished = AtomicBool::new(false);
     let clock = Instant::now();

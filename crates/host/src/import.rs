@@ -30,6 +30,8 @@ pub struct ImportOptions {
     pub inode_flags: bool,
     /// Scanning threads; 0 is one for each processor. One more thread, the caller's, inserts.
     pub threads: usize,
+    /// The directory that takes the tree, and the attributes of the tree's top; none for the root.
+    pub at: Option<NodeId>,
 }
 
 impl Default for ImportOptions {
@@ -41,15 +43,17 @@ impl Default for ImportOptions {
             xattrs: true,
             inode_flags: false,
             threads: 0,
+            at: None,
         }
     }
 }
 
-/// Imports the directory tree `dir` of the running machine; the root of `vfs` takes the attributes of `dir` itself.
+/// Imports the directory tree `dir` of the running machine; the root of `vfs`, or the directory that the options name, takes
+/// the attributes of `dir` itself.
 ///
-/// `vfs` should be empty. Symbolic links on the way to `dir` are followed, none below it is. Inode numbers are those of
+/// That directory should be empty. Symbolic links on the way to `dir` are followed, none below it is. Inode numbers are those of
 /// the source; if other file systems are crossed, two files may come to have the same one. The link count of a file is
-/// that of the source even if some of its names lie outside `dir`; that of a directory follows from its subdirectories.
+/// that of the source, even if some of its names lie outside `dir`.
 ///
 /// # Errors
 ///
@@ -72,7 +76,7 @@ pub fn import_dir(
     let meta = meta(&stat_at(std::os::fd::AsFd::as_fd(&root), c".").map_err(open)?);
 
     let mut inserter = Inserter::new(vfs.loader(), progress);
-    inserter.set_root(&meta, dir)?;
+    inserter.set_top(options.at, &meta, dir)?;
     let threads = match options.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
         n => n,
@@ -144,13 +148,14 @@ impl<'a> Inserter<'a> {
         }
     }
 
-    fn set_root(&mut self, meta: &Meta, dir: &Path) -> Result<(), ImportError> {
+    fn set_top(&mut self, at: Option<NodeId>, meta: &Meta, dir: &Path) -> Result<(), ImportError> {
+        let top = at.unwrap_or(self.loader.root());
         self.loader
-            .set_root(&meta.new_inode(b"", &[]))
+            .dir_meta(top, &meta.new_inode(b"", &[]))
             .map_err(|errno| ImportError::Insert { path: dir.to_path_buf(), errno })?;
         self.report.count_inode(meta.mode, meta.size);
-        self.set_node(ROOT, self.loader.root());
-        self.dirs.push((self.loader.root(), meta.nlink));
+        self.set_node(ROOT, top);
+        self.dirs.push((top, meta.nlink));
         Ok(())
     }
 
