@@ -386,10 +386,12 @@ mod program {
         "mov edx, 72",
         "syscall",
         "2:",
-        "mov eax, 1", // write(998, stack, all of it) until the end of the stack faults
-        "mov edi, 998",
+        "mov eax, 1", // write(998, stack, up to the end of the page) until the end of the stack faults:
+        "mov edi, 998", // a pipe gives up a page that faults half-way
         "mov rsi, rbx",
-        "mov edx, 0x1000000",
+        "mov edx, ebx",
+        "or edx, -4096",
+        "neg edx",
         "syscall",
         "test rax, rax",
         "jle 3f",
