@@ -545,8 +545,19 @@ impl Kernel {
     }
 
     /// Whether `cred` may do `mask` to an inode that is read meanwhile; the caller validates the inode's count.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn racy_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
+        let mnt_flags = self.mount(mnt).flags.get();
+        if mnt_flags & flags::IDMAPPED != 0 {
+            return self.mapped_permission(mnt, inode, cred, mask);
+        }
+        let acl = RacyAcl { store: &self.store, blob: inode.acl.get(), view: None };
+        perm::inode_permission(mnt_flags & flags::SB_RDONLY != 0, &inode.attr(), &acl, cred, mask)
+    }
+
+    /// [`racy_permission`](Self::racy_permission) through an idmap.
+    #[cold]
+    fn mapped_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
         let (attr, acl) = (self.attr(mnt, inode), self.racy_acl(mnt, inode));
         perm::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask)
     }

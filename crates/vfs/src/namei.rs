@@ -45,7 +45,8 @@ use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::perm::{self, MAY_EXEC};
 use crate::uapi::{
-    NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, S_IFLNK,
+    NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS,
+    RESOLVE_NO_XDEV, S_IFLNK,
 };
 use rcuwalk_sync::{Handle, name};
 
@@ -357,6 +358,8 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Fail(Errno::EXDEV));
         }
         let at = if absolute && resolve & RESOLVE_IN_ROOT == 0 {
+            // From now on the root is known, which RESOLVE_NO_XDEV asks for.
+            self.root::<RCU>()?;
             return self.start_at::<RCU>(Place::Root);
         } else {
             match self.at {
@@ -519,7 +522,7 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Retry(Bail::DirChanged));
         }
         self.revalidate(at.seen)?;
-        Err(Stop::Fail(missing(name, dead)))
+        Err(Stop::Fail(self.missing(name, dead)))
     }
 
     /// [`lookup_fast`](Self::lookup_fast) holding references: tries without the lock, then takes it.
@@ -546,9 +549,15 @@ impl<'a> Nameidata<'a> {
             }
             None => {
                 let dead = store.inode(store.d_inode(at.seen.dentry)).mode.get() & flags::DEAD != 0;
-                Err(Stop::Fail(missing(name, dead)))
+                Err(Stop::Fail(self.missing(name, dead)))
             }
         }
+    }
+
+    /// The error for a name that is not there. As on tmpfs nothing remembers that a name is missing, so that a walk
+    /// through what is cached alone does not know.
+    fn missing(&self, name: Name<'_>, dead: bool) -> Errno {
+        if self.lookup.resolve & RESOLVE_CACHED != 0 { Errno::EAGAIN } else { missing(name, dead) }
     }
 
     /// Steps to `child`, whose reference the walk got from a lookup.
@@ -832,10 +841,11 @@ impl<'a> Nameidata<'a> {
         if self.lookup.resolve & RESOLVE_BENEATH != 0 {
             return Err(Stop::Fail(Errno::EXDEV));
         }
-        let root = self.root::<RCU>()?;
-        if self.lookup.resolve & RESOLVE_NO_XDEV != 0 && dir.mnt != root.mnt {
+        // A root that the walk did not need so far counts as another mount.
+        if self.lookup.resolve & RESOLVE_NO_XDEV != 0 && self.root.is_none_or(|root| root.mnt != dir.mnt) {
             return Err(Stop::Fail(Errno::EXDEV));
         }
+        let root = self.root::<RCU>()?;
         if !RCU {
             self.kernel.path_get(root.path());
             self.step_held(root.path());
@@ -870,6 +880,9 @@ impl<'a> Nameidata<'a> {
         if self.kernel.atime_needs_update(dir.mnt, inode) {
             if RCU {
                 return Err(Stop::Retry(Bail::MayBlock));
+            }
+            if self.lookup.resolve & RESOLVE_CACHED != 0 {
+                return Err(Stop::Fail(Errno::EAGAIN));
             }
             self.kernel.touch_now(inode, Touch::A);
         }
