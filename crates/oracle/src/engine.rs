@@ -17,6 +17,7 @@ use crate::outcome::{Outcome, Stat, StatxExtra, Time};
 use crate::words::{CapSet, Mode};
 
 mod exec;
+mod mounts;
 
 /// The engine.
 #[derive(Clone, Debug)]
@@ -29,9 +30,6 @@ pub struct Engine {
 /// What the engine does not offer yet. Rows that need it are skipped by name; the list is what remains to be done.
 pub const UNSUPPORTED: &[(Need, &str)] = &[
     (Need::Memory, "the typed interface takes slices, not addresses"),
-    (Need::Mount, "no mount operations"),
-    (Need::Idmap, "no idmapped mounts"),
-    (Need::Userns, "no user namespaces of tasks"),
     (Need::Proc, "no /proc"),
     (Need::Sysctl, "settings are fixed when the file system is made"),
     (Need::Lock, "no file locks"),
@@ -62,7 +60,7 @@ impl Engine {
 
     /// A fresh world.
     pub(crate) fn fresh_world(&self) -> Result<EngineWorld> {
-        Ok(EngineWorld { vfs: self.make()?, tasks: Vec::new() })
+        Ok(EngineWorld { vfs: self.make()?, tasks: Vec::new(), namespaces: mounts::Namespaces::new() })
     }
 
     /// A fresh file system.
@@ -111,6 +109,9 @@ fn lacks(op: &Op) -> Option<&'static str> {
             Some("no *xattrat calls")
         }
         Op::Fallocate { .. } => Some("no fallocate"),
+        Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some("no /proc"),
+        Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
+        Op::PivotRoot { .. } => Some("no pivot_root"),
         Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some("no such limit"),
         _ => None,
     }
@@ -120,6 +121,7 @@ fn lacks(op: &Op) -> Option<&'static str> {
 pub(crate) struct EngineWorld {
     vfs: Vfs,
     tasks: Vec<Task>,
+    namespaces: mounts::Namespaces,
 }
 
 impl World for EngineWorld {
@@ -143,7 +145,8 @@ impl World for EngineWorld {
 
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
         match self.tasks.get_mut(task) {
-            Some(task) => perform(task, op),
+            Some(caller) => mounts::perform(caller, task, &mut self.namespaces, op)
+                .unwrap_or_else(|| perform(caller, op)),
             None => Outcome::Broken("no such task".to_owned()),
         }
     }
