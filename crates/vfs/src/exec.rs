@@ -415,7 +415,7 @@ impl Task {
         let dumpable = readable && commoncap::stays_dumpable(&self.cred, &new.cred);
 
         if Arc::strong_count(&self.files) > 1 {
-            self.files = Arc::new(self.files.duplicate());
+            self.unshare_files();
         }
         self.files.table.close_on_exec().into_iter().for_each(|file| self.kernel.fput(file));
         if new.secureexec {

@@ -8,7 +8,6 @@
 
 use crate::cred::{CapSet, Cred};
 use crate::errno::{Errno, Result};
-use crate::fs_struct::Place;
 use crate::task::Task;
 use crate::uapi::{CAP_LAST_CAP, SECBIT_KEEP_CAPS};
 use crate::userns::UserNamespace;
@@ -286,25 +285,6 @@ impl Task {
 
 /// User namespaces.
 impl Task {
-    /// unshare(`CLONE_NEWUSER`): moves the task into a new user namespace, owned by its effective ids, where it has every
-    /// capability. No id has a number there until the maps are written ([`UserNamespace::set_uid_map`]).
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` (the process has other threads), `ENOSPC` (32 levels deep), `EPERM` (the root directory was changed; an
-    /// effective id has no number in the present namespace).
-    ///
-    /// Kernel: kernel/fork.c `ksys_unshare()`, kernel/user_namespace.c `create_user_ns()`.
-    pub fn unshare_user_ns(&mut self) -> Result<()> {
-        if Arc::strong_count(&self.fs) > 1 {
-            return Err(Errno::EINVAL);
-        }
-        let chrooted = self.fs.fs.peek(Place::Root) != self.kernel.root();
-        let new = self.cred.unshare_user(chrooted)?;
-        self.set_cred(new);
-        Ok(())
-    }
-
     /// setns(2) into a user namespace, where the task then has every capability.
     ///
     /// # Errors

@@ -481,7 +481,7 @@ fn file_capabilities_belong_to_a_namespace() {
         root.setxattr(b"/pa", b"security.capability", &caps_xattr(1, chown, CapSet::EMPTY, Some(1000)), 0)
             .unwrap();
         let mut inside = user(vfs);
-        inside.unshare_user_ns().unwrap();
+        inside.unshare(CLONE_NEWUSER).unwrap();
         let map = [
             IdExtent { first: 0, lower: 1000, count: 1 },
             IdExtent { first: 1, lower: 0, count: 1 },
