@@ -135,8 +135,10 @@ pub fn print_bytes(bytes: &[u8]) -> String {
         return format!("{{ acl = {} }}", quote(&acl));
     }
     match std::str::from_utf8(bytes) {
-        Ok(text) => print_repeated(text).unwrap_or_else(|| quote(text)),
-        Err(_) => format!("{{ hex = \"{}\" }}", text::hex(bytes)),
+        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => {
+            print_repeated(text).unwrap_or_else(|| quote(text))
+        }
+        _ => format!("{{ hex = \"{}\" }}", text::hex(bytes)),
     }
 }
 

@@ -145,8 +145,9 @@ impl World for EngineWorld {
 
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
         match self.tasks.get_mut(task) {
-            Some(caller) => mounts::perform(caller, task, &mut self.namespaces, op)
-                .unwrap_or_else(|| perform(caller, op)),
+            Some(caller) => {
+                mounts::perform(caller, task, &mut self.namespaces, op).unwrap_or_else(|| perform(caller, op))
+            }
             None => Outcome::Broken("no such task".to_owned()),
         }
     }
@@ -156,7 +157,8 @@ impl World for EngineWorld {
     }
 
     fn program(&self) -> Vec<u8> {
-        exec::program()
+        // The host's: file contents are compared.
+        crate::host::program()
     }
 }
 
@@ -284,9 +286,7 @@ fn perform(task: &mut Task, op: &Op) -> Outcome {
 fn look(task: &Task, op: &Op) -> Option<Outcome> {
     Some(match op {
         Op::Access { path, mode } => done(task.access(bytes(path), mode.0 as i32)),
-        Op::Faccessat { dirfd, path, mode } => {
-            done(task.faccessat(dirfd.raw(), bytes(path), mode.0 as i32))
-        }
+        Op::Faccessat { dirfd, path, mode } => done(task.faccessat(dirfd.raw(), bytes(path), mode.0 as i32)),
         Op::Faccessat2 { dirfd, path, mode, flags } => {
             done(task.faccessat2(dirfd.raw(), bytes(path), mode.0 as i32, flags.0 as i32))
         }
@@ -340,7 +340,8 @@ fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Ftruncate { fd, length } => done(task.ftruncate(fd.raw(), length.0)),
         Op::Getdents { fd, .. } => {
             let mut entries = Vec::new();
-            let pairs = |entries: Vec<rcuwalk::Dirent>| entries.into_iter().map(|e| (e.name, e.kind)).collect();
+            let pairs =
+                |entries: Vec<rcuwalk::Dirent>| entries.into_iter().map(|e| (e.name, e.kind)).collect();
             answer(task.getdents(fd.raw(), &mut entries, 65536 / 24), |_| Outcome::Entries(pairs(entries)))
         }
         Op::Dup { fd } => answer(task.dup(fd.raw()), Outcome::Fd),
@@ -372,17 +373,11 @@ fn tree(task: &Task, op: &Op) -> Option<Outcome> {
             done(task.symlinkat(bytes(target), dirfd.raw(), bytes(path)))
         }
         Op::Link { old, new } => done(task.link(bytes(old), bytes(new))),
-        Op::Linkat { olddirfd, old, newdirfd, new, flags } => done(task.linkat(
-            olddirfd.raw(),
-            bytes(old),
-            newdirfd.raw(),
-            bytes(new),
-            flags.0 as i32,
-        )),
-        Op::Unlink { path } => done(task.unlink(bytes(path))),
-        Op::Unlinkat { dirfd, path, flags } => {
-            done(task.unlinkat(dirfd.raw(), bytes(path), flags.0 as i32))
+        Op::Linkat { olddirfd, old, newdirfd, new, flags } => {
+            done(task.linkat(olddirfd.raw(), bytes(old), newdirfd.raw(), bytes(new), flags.0 as i32))
         }
+        Op::Unlink { path } => done(task.unlink(bytes(path))),
+        Op::Unlinkat { dirfd, path, flags } => done(task.unlinkat(dirfd.raw(), bytes(path), flags.0 as i32)),
         Op::Rmdir { path } => done(task.rmdir(bytes(path))),
         Op::Rename { old, new } => done(task.rename(bytes(old), bytes(new))),
         Op::Renameat { olddirfd, old, newdirfd, new } => rename(olddirfd, old, newdirfd, new, 0),
@@ -398,9 +393,7 @@ fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
     Some(match op {
         Op::Chmod { path, mode } => done(task.chmod(bytes(path), mode32(mode))),
         Op::Fchmod { fd, mode } => done(task.fchmod(fd.raw(), mode32(mode))),
-        Op::Fchmodat { dirfd, path, mode } => {
-            done(task.fchmodat2(dirfd.raw(), bytes(path), mode32(mode), 0))
-        }
+        Op::Fchmodat { dirfd, path, mode } => done(task.fchmodat2(dirfd.raw(), bytes(path), mode32(mode), 0)),
         Op::Fchmodat2 { dirfd, path, mode, flags } => {
             done(task.fchmodat2(dirfd.raw(), bytes(path), mode32(mode), flags.0 as i32))
         }
@@ -429,12 +422,8 @@ fn xattrs(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Fsetxattr { fd, name, value, flags } => {
             done(task.fsetxattr(fd.raw(), bytes(name), bytes(&value.0), flags.0 as i32))
         }
-        Op::Getxattr { path, name, .. } => {
-            answer(task.getxattr(bytes(path), bytes(name)), Outcome::Bytes)
-        }
-        Op::Lgetxattr { path, name, .. } => {
-            answer(task.lgetxattr(bytes(path), bytes(name)), Outcome::Bytes)
-        }
+        Op::Getxattr { path, name, .. } => answer(task.getxattr(bytes(path), bytes(name)), Outcome::Bytes),
+        Op::Lgetxattr { path, name, .. } => answer(task.lgetxattr(bytes(path), bytes(name)), Outcome::Bytes),
         Op::Fgetxattr { fd, name, .. } => answer(task.fgetxattr(fd.raw(), bytes(name)), Outcome::Bytes),
         Op::Listxattr { path, .. } => names(task.listxattr(bytes(path))),
         Op::Llistxattr { path, .. } => names(task.llistxattr(bytes(path))),

@@ -210,8 +210,10 @@ impl Expect {
             .ok_or_else(|| node.problem(format!("unknown errno `{name}`{}", alternatives(name, &names))))
     }
 
-    /// What `outcome` demands of another system: everything that two systems must agree on.
-    pub fn exactly(outcome: &Outcome) -> Expect {
+    /// What `outcome` demands of another system: everything that two systems must agree on. `full` are the capabilities
+    /// of a task that has all.
+    pub fn exactly(outcome: &Outcome, full: u64) -> Expect {
+        let set = |bits| if bits == full { CapSet::FULL } else { CapSet(bits) };
         match outcome {
             Outcome::Error(errno) => Expect::Error(*errno),
             Outcome::Number(n) => Expect::Success(vec![Check::Ret(*n)]),
@@ -239,7 +241,15 @@ impl Expect {
                 let real = entries.iter().filter(|(name, _)| name != b"." && name != b"..");
                 Expect::Success(vec![Check::Entries(real.map(one).collect())])
             }
-            Outcome::Done | Outcome::Exec(_) | Outcome::Broken(_) => Expect::Success(Vec::new()),
+            Outcome::Exec(exec) => {
+                let mut checks: Vec<Check> = (0..2).map(|i| Check::Caps(i, set(exec.caps[i]))).collect();
+                checks.push(Check::Argv(exec.argv.clone()));
+                checks.push(Check::Uids(exec.uids.to_vec()));
+                checks.push(Check::Gids(exec.gids.to_vec()));
+                checks.push(Check::Secure(exec.secure));
+                Expect::Success(checks)
+            }
+            Outcome::Done | Outcome::Broken(_) => Expect::Success(Vec::new()),
         }
     }
 

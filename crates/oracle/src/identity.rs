@@ -133,8 +133,14 @@ impl Identity {
         if !self.groups.is_empty() {
             out.push(format!("groups = {}", IdList(self.groups.clone()).print()));
         }
-        out.push(format!("permitted = {}", self.permitted.print()));
-        out.push(format!("effective = {}", self.effective.print()));
+        for (name, set) in [("permitted", self.permitted), ("effective", self.effective)] {
+            out.push(format!("{name} = {}", set.print()));
+        }
+        for (name, set) in [("inheritable", self.inheritable), ("ambient", self.ambient)] {
+            if set != CapSet::NONE {
+                out.push(format!("{name} = {}", set.print()));
+            }
+        }
         if self.securebits.0 != 0 {
             out.push(format!("securebits = {}", self.securebits.print()));
         }

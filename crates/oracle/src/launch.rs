@@ -112,8 +112,9 @@ fn finish<T: Serialize>(mut channel: UnixStream, value: &T) -> ! {
 fn one(cases: &[Case], index: usize, backend: &dyn Backend, single: &SingleThreaded) -> Ran {
     let start = Instant::now();
     let attempt = || {
-        isolated(&cases[index], backend, single)
-            .unwrap_or_else(|e| Verdict::Failed(vec![Mismatch::general(format!("no process for the row: {e}"))]))
+        isolated(&cases[index], backend, single).unwrap_or_else(|e| {
+            Verdict::Failed(vec![Mismatch::general(format!("no process for the row: {e}"))])
+        })
     };
     let mut verdict = attempt();
     let mut retries = 0;

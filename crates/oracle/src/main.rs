@@ -82,6 +82,12 @@ struct Fuzz {
     /// Stop after so many differences
     #[arg(long, default_value_t = 1)]
     stop_after: usize,
+    /// Take differences whose description contains this as known; see also [[fuzz]] in divergences.toml
+    #[arg(long, value_name = "TEXT")]
+    known: Vec<String>,
+    /// Expected differences
+    #[arg(long, value_name = "FILE", default_value = "divergences.toml")]
+    divergences: PathBuf,
     /// Also say how often each call gave which answer
     #[arg(long)]
     answers: bool,
@@ -198,9 +204,15 @@ fn run_rows(rows: &Rows) -> Result<ExitCode, String> {
 #[cfg(feature = "engine")]
 fn run_fuzz(fuzz: &Fuzz) -> Result<ExitCode, String> {
     let single = SingleThreaded::claim().map_err(|e| e.to_string())?;
-    let settings =
-        rcuwalk_oracle::fuzz::Settings { operations: fuzz.ops, seed: fuzz.seed, stop_after: fuzz.stop_after };
-    let summary = rcuwalk_oracle::fuzz::run(settings, &single, &mut |row| println!("{row}"))?;
+    let mut known = fuzz.known.clone();
+    known.extend(Divergences::load_fuzz(&fuzz.divergences).map_err(|e| e.to_string())?);
+    let settings = rcuwalk_oracle::fuzz::Settings {
+        operations: fuzz.ops,
+        seed: fuzz.seed,
+        stop_after: fuzz.stop_after,
+        known,
+    };
+    let summary = rcuwalk_oracle::fuzz::run(&settings, &single, &mut |row| println!("{row}"))?;
     if fuzz.answers {
         let mut calls: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
         for ((call, answer), count) in &summary.answers {

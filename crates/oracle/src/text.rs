@@ -16,7 +16,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// What is wrong with the text.
 pub fn unhex(text: &str) -> Result<Vec<u8>, String> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return Err("an odd number of hexadecimal digits".to_owned());
     }
     digits

@@ -194,7 +194,7 @@ impl Entry {
         Ok(entry)
     }
 
-    fn special<'a>(path: &[u8], kind: Object, rest: &mut &'a [Word], words: usize) -> Entry {
+    fn special(path: &[u8], kind: Object, rest: &mut &[Word], words: usize) -> Entry {
         *rest = &rest[words..];
         Entry { mode: Some(Mode(0o644)), ..Entry::new(path, kind) }
     }

@@ -297,6 +297,7 @@ impl CapSet {
         match self {
             CapSet::FULL => "full".to_owned(),
             CapSet::NONE => "none".to_owned(),
+            CapSet(bits) if bits.count_ones() > 12 => format!("{bits:#x}"),
             CapSet(bits) => {
                 let named =
                     |i: u64| Capability::NAMES.iter().find(|(_, v)| *v == i).map(|(n, _)| (*n).to_owned());

@@ -7,15 +7,6 @@ use crate::args::Vector;
 use crate::op::Op;
 use crate::outcome::{self, Outcome};
 
-/// The start of an ELF executable: all of a program that the engine looks at.
-pub(super) fn program() -> Vec<u8> {
-    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
-    elf.resize(64 + 56, 0);
-    // ET_EXEC for EM_X86_64, with one program header behind this header: PT_LOAD.
-    (elf[16], elf[18], elf[32], elf[54], elf[56], elf[64]) = (2, 62, 64, 56, 1, 1);
-    elf
-}
-
 /// The strings of a proper vector; rows with others were declined.
 fn strings(vector: &Vector) -> Vec<&[u8]> {
     match vector {

@@ -4,8 +4,11 @@
 //! is known when the next call is chosen, or most calls would end at the first missing name. The guide's answers are a
 //! hint, not a judgement: a wrong one costs aim, and shows when the traces are compared.
 
+use crate::args::{
+    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, Int, Mem, Room, SetFlags, Struct, ThreeIds, Times,
+    UTIME_NOW, UTIME_OMIT, Vector,
+};
 use crate::backend::World;
-use crate::args::{Data, Dev, Fd, How, Id, IdList, Int, Mem, Room, Struct, Times, UTIME_NOW, UTIME_OMIT};
 use crate::fuzz::program::{Program, Run, Trace};
 use crate::identity::Identity;
 use crate::op::Op;
@@ -14,8 +17,8 @@ use crate::run::Mismatch;
 use crate::text;
 use crate::tree::{Contents, Entry, Object};
 use crate::words::{
-    AccessMode, AtFlags, CapSet, FcntlCommand, Mode, OpenFlags, RenameFlags, ResolveFlags, Securebits, StatxMask, Whence,
-    XattrFlags,
+    AccessMode, AtFlags, CapSet, Capability, FcntlCommand, InodeFlags, Mode, OpenFlags, RenameFlags,
+    ResolveFlags, Securebits, StatxMask, Whence, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.
@@ -49,8 +52,8 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const IDS: [u32; 4] = [0, 1000, 1001, 1002];
 const GROUPS: [u32; 5] = [0, 1000, 1001, 50, 51];
 const MODES: [u64; 20] = [
-    0, 0o777, 0o755, 0o700, 0o711, 0o644, 0o600, 0o444, 0o222, 0o111, 0o070, 0o007, 0o077, 0o1777, 0o2777, 0o4755,
-    0o2755, 0o6777, 0o2666, 0o640,
+    0, 0o777, 0o755, 0o700, 0o711, 0o644, 0o600, 0o444, 0o222, 0o111, 0o070, 0o007, 0o077, 0o1777, 0o2777,
+    0o4755, 0o2755, 0o6777, 0o2666, 0o640,
 ];
 const CAPS: [u64; 9] =
     [1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 6 | 1 << 7, 1 << 8, 1 << 21, 1 << 27 | 1 << 18];
@@ -75,14 +78,23 @@ enum Want {
     New,
 }
 
+/// What is known of an open descriptor.
+#[derive(Clone, Debug)]
+struct Descriptor {
+    fd: i32,
+    /// The path it was opened by, if that was absolute or relative to the working directory.
+    path: Vec<u8>,
+    is_dir: bool,
+}
+
 /// Makes a program from a seed.
 #[derive(Debug)]
 pub struct Generator {
     rng: Rng,
     /// What exists, as the guide saw it last: path from the root, type bits.
     known: Vec<(Vec<u8>, u32)>,
-    /// Open descriptors of each task, with the path they were opened by.
-    open: Vec<Vec<(i32, Vec<u8>)>>,
+    /// Open descriptors of each task.
+    open: Vec<Vec<Descriptor>>,
     /// The task whose call is being made.
     task: usize,
 }
@@ -110,11 +122,16 @@ impl Generator {
             self.task = self.rng.below(program.tasks.len());
             for _ in 0..=self.rng.below(BURST).min(STEPS - program.steps.len() - 1) {
                 let op = self.op();
-                let outcome = run.call(self.task, &op);
-                self.learn(&op, outcome);
+                let outcome = run.call(self.task, &op).clone();
+                let is_dir = match outcome {
+                    Outcome::Fd(fd) => run.is_dir(self.task, fd),
+                    _ => false,
+                };
+                self.learn(&op, &outcome, is_dir);
                 program.steps.push((self.task, op));
                 if let Some(snapshot) = run.snapshot_if_due(program.interval, program.steps.len() == STEPS) {
-                    self.known = snapshot.objects.iter().map(|(p, s)| (p.clone(), s.stat.mode & 0o170000)).collect();
+                    self.known =
+                        snapshot.objects.iter().map(|(p, s)| (p.clone(), s.stat.mode & 0o170000)).collect();
                 }
             }
         }
@@ -122,24 +139,26 @@ impl Generator {
     }
 
     /// Takes notice of what the guide answered.
-    fn learn(&mut self, op: &Op, outcome: &Outcome) {
+    fn learn(&mut self, op: &Op, outcome: &Outcome, is_dir: bool) {
         let open = &mut self.open[self.task];
         match (op, outcome) {
-            (Op::Close { fd }, Outcome::Done) => open.retain(|(n, _)| *n != fd.raw()),
+            (Op::Close { fd }, Outcome::Done) => open.retain(|known| known.fd != fd.raw()),
             (op, Outcome::Fd(fd)) => {
                 let path = match op {
                     Op::Open { path, .. } | Op::Openat { path, dirfd: Fd::CWD, .. } => path.bytes(),
                     _ => None,
                 };
-                open.retain(|(n, _)| n != fd);
-                open.push((*fd, path.unwrap_or_default().to_vec()));
+                open.retain(|known| known.fd != *fd);
+                open.push(Descriptor { fd: *fd, path: path.unwrap_or_default().to_vec(), is_dir });
             }
             _ => {}
         }
         let made: Option<(&Mem, u32)> = match op {
             Op::Mkdir { path, .. } => Some((path, 0o040000)),
             Op::Symlink { path, .. } => Some((path, 0o120000)),
-            Op::Open { path, .. } | Op::Link { new: path, .. } | Op::Mknod { path, .. } => Some((path, 0o100000)),
+            Op::Open { path, .. } | Op::Link { new: path, .. } | Op::Mknod { path, .. } => {
+                Some((path, 0o100000))
+            }
             Op::Rename { new: path, .. } => Some((path, 0o100000)),
             _ => None,
         };
@@ -186,8 +205,10 @@ impl Generator {
     }
 
     fn entry(&mut self, path: &[u8], files: &[Vec<u8>]) -> Entry {
-        let kind = match self.rng.below(20) {
+        let kind = match self.rng.below(22) {
             0..8 => Object::Dir,
+            20 => Object::File(Contents::Program),
+            21 => Object::File(Contents::Bytes(self.script())),
             8..14 => Object::File(Contents::Bytes(self.text())),
             14..17 => {
                 let mut body = self.link_body();
@@ -209,6 +230,15 @@ impl Generator {
             entry.mode = None;
         } else {
             self.adorn(&mut entry, &kind);
+        }
+        if matches!(kind, Object::File(Contents::Program)) {
+            entry.mode = Some(Mode(*self.rng.pick(&[0o755, 0o4755, 0o2755, 0o6755, 0o4711, 0o6777, 0o644])));
+            if self.rng.chance(40) {
+                entry.xattrs.push((b"security.capability".to_vec(), self.file_caps()));
+            }
+        }
+        if self.rng.chance(3) && matches!(kind, Object::Dir | Object::File(_)) {
+            entry.iflags = *self.rng.pick(&[0x10, 0x20, 0x80]);
         }
         // An explicit time in the past, so that accesses show.
         if self.rng.chance(50) && !matches!(kind, Object::Hardlink(_)) {
@@ -264,6 +294,22 @@ impl Generator {
         vec![b'x'; len]
     }
 
+    /// The text of a script; its interpreter may exist.
+    fn script(&mut self) -> Vec<u8> {
+        let interpreter = self.existing(Want::File);
+        let start = *self.rng.pick(&["#!", "#! ", "#!\t", ""]);
+        let end = *self.rng.pick(&["\n", " arg\n", "  two args  \n", ""]);
+        [start.as_bytes(), &interpreter, end.as_bytes()].concat()
+    }
+
+    /// The value of a `security.capability` attribute that the kernel accepts.
+    fn file_caps(&mut self) -> Vec<u8> {
+        let set = |rng: &mut Rng| CapSet(if rng.chance(50) { *rng.pick(&CAPS) } else { 0 });
+        let (permitted, inheritable) = (set(&mut self.rng), set(&mut self.rng));
+        let rootid = if self.rng.chance(10) { Some(0) } else { None };
+        text::FileCaps { permitted, inheritable, effective: self.rng.chance(50), rootid }.to_xattr()
+    }
+
     fn name(&mut self) -> Vec<u8> {
         match self.rng.below(40) {
             0 => vec![b'n'; 255],
@@ -282,7 +328,8 @@ impl Generator {
             Want::Link => 0o120000,
             Want::Any | Want::New => 0,
         };
-        let fits: Vec<&Vec<u8>> = self.known.iter().filter(|(_, k)| kind == 0 || *k == kind).map(|(p, _)| p).collect();
+        let fits: Vec<&Vec<u8>> =
+            self.known.iter().filter(|(_, k)| kind == 0 || *k == kind).map(|(p, _)| p).collect();
         if fits.is_empty() {
             return b"/".to_vec();
         }
@@ -369,7 +416,8 @@ impl Generator {
             2 => (self.fd(), Mem::Bytes(Vec::new())),
             3..8 => {
                 let fd = self.fd();
-                let opened = self.open[self.task].iter().find(|(n, _)| Fd::Raw(*n) == fd).map(|(_, p)| p.clone());
+                let opened = self.open[self.task].iter().find(|known| Fd::Raw(known.fd) == fd);
+                let opened = opened.map(|known| known.path.clone());
                 let prefix = [opened.unwrap_or_default(), b"/".to_vec()].concat();
                 let path = self.path_bytes(want);
                 let below = path.strip_prefix(&prefix[..]).map(<[u8]>::to_vec);
@@ -384,7 +432,7 @@ impl Generator {
         if open.is_empty() || self.rng.chance(5) {
             Fd::Raw(self.rng.below(5) as i32 - 1)
         } else {
-            Fd::Raw(open[self.rng.below(open.len())].0)
+            Fd::Raw(open[self.rng.below(open.len())].fd)
         }
     }
 
@@ -433,7 +481,6 @@ impl Generator {
         }
         if self.rng.chance(8) {
             flags |= libc::O_TMPFILE as u64;
-            if flags & 3 == 3 { flags &= !1; }
         }
         if self.rng.chance(1) {
             flags |= 1 << self.rng.below(30);
@@ -491,7 +538,7 @@ impl Generator {
             10 => b"trusted.a",
             11 => b"security.a",
             12 => b"security.capability",
-            13 => *self.rng.pick(&[&b"user."[..], b"user", b"foo.bar", b"trusted.", b"security."]),
+            13 => self.rng.pick(&["user.", "user", "system.foo", "foo.bar", "trusted.", "security."]).as_bytes(),
             14 => b"",
             _ => b"user.c",
         };
@@ -502,13 +549,7 @@ impl Generator {
         let bytes = if name.starts_with(b"system.posix_acl") {
             self.acl()
         } else if name == b"security.capability" && self.rng.chance(70) {
-            let caps = text::FileCaps {
-                permitted: CapSet(1),
-                inheritable: CapSet(0),
-                effective: self.rng.chance(50),
-                rootid: None,
-            };
-            caps.to_xattr()
+            self.file_caps()
         } else {
             // Never empty: the kernel's acceptance of empty file capabilities is a known divergence.
             vec![b'v'; self.rng.below(12) + usize::from(name == b"security.capability")]
@@ -537,7 +578,8 @@ impl Generator {
 
     fn op(&mut self) -> Op {
         match self.rng.below(100) {
-            0..12 => self.look(),
+            0..11 => self.look(),
+            11 => self.execute(),
             12..32 => self.open(),
             32..42 => self.io(),
             42..66 => self.tree_op(),
@@ -623,6 +665,11 @@ impl Generator {
             2 | 3 => Op::Write { fd, data },
             4 => Op::Pwrite { fd, data, offset: Int(*self.rng.pick(&[0, 1, 4095, 10_000, -1])) },
             5 => {
+                let is_dir = self.open[self.task].iter().any(|known| Fd::Raw(known.fd) == fd && known.is_dir);
+                if is_dir {
+                    // Positions in a directory are the file system's own, but for the start.
+                    return Op::Lseek { fd, offset: Int(0), whence: Whence(0) };
+                }
                 let whence = Whence(self.rng.below(6) as u64);
                 Op::Lseek { fd, offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000])), whence }
             }
@@ -634,7 +681,11 @@ impl Generator {
                 1 => Op::Dup2 { fd, newfd: Fd::Raw(self.rng.below(8) as i32) },
                 _ => Op::Dup3 { fd, newfd: Fd::Raw(self.rng.below(8) as i32), flags: OpenFlags(0) },
             },
-            10 if false => Op::Getdents { fd, room: Room::of(65536) },
+            10 => Op::Getdents { fd, room: Room::of(65536) },
+            11 if self.rng.chance(30) => {
+                let flags = *self.rng.pick(&[0, 0, 0x10, 0x20, 0x80, 0x40]);
+                Op::Setflags { fd, flags: SetFlags(InodeFlags(flags)) }
+            }
             _ => Op::Fcntl { fd, command: FcntlCommand(*self.rng.pick(&[1, 3, 0])), arg: Int(0) },
         }
     }
@@ -739,20 +790,64 @@ impl Generator {
         }
     }
 
+    fn execute(&mut self) -> Op {
+        let argv = Vector::Strings(vec![Mem::Bytes(b"x".to_vec()), Mem::Bytes(b"y".to_vec())]);
+        let envp = Vector::default();
+        if self.rng.chance(60) {
+            return Op::Execve { path: self.path(Want::File), argv, envp };
+        }
+        let flags = self.at_flags(&[libc::AT_SYMLINK_NOFOLLOW as u64, libc::AT_EMPTY_PATH as u64, 0x10000]);
+        let (dirfd, path) = self.at(Want::File);
+        Op::Execveat { dirfd, path, argv, envp, flags }
+    }
+
     fn credential(&mut self) -> Op {
-        match self.rng.below(10) {
+        match self.rng.below(14) {
             0 => Op::Setuid { uid: self.uid() },
             1 => Op::Setgid { gid: self.gid() },
             2 => Op::Setreuid { ruid: self.uid(), euid: self.uid() },
             3 => Op::Setresuid { ruid: self.uid(), euid: self.uid(), suid: self.uid() },
             4 => Op::Setresgid { rgid: self.gid(), egid: self.gid(), sgid: self.gid() },
-            5 | 6 => Op::Setfsuid { uid: self.uid() },
-            7 => Op::Setfsgid { gid: self.gid() },
-            8 => {
+            5 => Op::Setregid { rgid: self.gid(), egid: self.gid() },
+            6 | 7 => Op::Setfsuid { uid: self.uid() },
+            8 => Op::Setfsgid { gid: self.gid() },
+            9 => {
                 let groups = (0..self.rng.below(3)).map(|_| *self.rng.pick(&GROUPS)).collect();
                 Op::Setgroups { groups: IdList(groups) }
             }
-            _ => Op::Getresuid { out: crate::args::ThreeIds },
+            10 => Op::Getresuid { out: ThreeIds },
+            11 => Op::Capget { out: CapRoom },
+            _ => self.capability(),
+        }
+    }
+
+    fn capability(&mut self) -> Op {
+        let set = |rng: &mut Rng| match rng.below(3) {
+            0 => CapSet(0),
+            1 => CapSet(*rng.pick(&CAPS)),
+            _ => CapSet(*rng.pick(&CAPS) | *rng.pick(&CAPS)),
+        };
+        let cap = Capability(*self.rng.pick(&[0, 1, 2, 3, 4, 6, 7, 8, 21, 63]));
+        match self.rng.below(10) {
+            0..3 => {
+                let permitted = set(&mut self.rng);
+                let effective = if self.rng.chance(70) { permitted } else { set(&mut self.rng) };
+                let inheritable = set(&mut self.rng);
+                Op::Capset { sets: CapSets { effective, permitted, inheritable } }
+            }
+            3 => Op::SetSecurebits {
+                bits: Securebits(*self.rng.pick(&[0, 1, 4, 0x10, 0x40, 0x100, 5, 0xc, 0x1000])),
+            },
+            4 => Op::SetKeepcaps { on: Int(self.rng.below(3) as i64) },
+            5 => Op::CapbsetDrop { cap },
+            6 => Op::CapbsetRead { cap },
+            7 => Op::AmbientRaise { cap },
+            8 => match self.rng.below(3) {
+                0 => Op::AmbientLower { cap },
+                1 => Op::AmbientClear {},
+                _ => Op::SetNoNewPrivs {},
+            },
+            _ => Op::AmbientIsSet { cap },
         }
     }
 }

@@ -68,9 +68,9 @@ fn serve(single: &SingleThreaded, mut channel: UnixStream) -> ! {
         exit_now(1);
     }
     while let Ok(Some(program)) = receive::<Program>(&mut channel) {
-        let trace = world
-            .renew()
-            .and_then(|()| program.run(&mut world).map_err(|m: Mismatch| format!("{} {}", m.call, m.difference)));
+        let trace = world.renew().and_then(|()| {
+            program.run(&mut world).map_err(|m: Mismatch| format!("{} {}", m.call, m.difference))
+        });
         if send(&mut channel, &trace).is_err() {
             break;
         }
@@ -84,7 +84,9 @@ pub(super) fn protected_settings() -> Result<Protected, String> {
     let read = |name: &str| -> Result<u8, String> {
         let path = format!("/proc/sys/fs/{name}");
         let mut text = String::new();
-        std::fs::File::open(&path).and_then(|mut f| f.read_to_string(&mut text)).map_err(|e| format!("{path}: {e}"))?;
+        std::fs::File::open(&path)
+            .and_then(|mut f| f.read_to_string(&mut text))
+            .map_err(|e| format!("{path}: {e}"))?;
         text.trim().parse().map_err(|_| format!("{path} holds {text:?}"))
     };
     Ok(Protected {

@@ -27,7 +27,7 @@ use crate::run::Mismatch;
 use crate::sys::SingleThreaded;
 
 /// What to fuzz, and how much.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How many calls to compare.
     pub operations: u64,
@@ -35,6 +35,8 @@ pub struct Settings {
     pub seed: u64,
     /// How many differences to shrink and print before stopping.
     pub stop_after: usize,
+    /// Known differences: parts of their descriptions.
+    pub known: Vec<String>,
 }
 
 /// What the fuzzer has done.
@@ -86,11 +88,11 @@ pub fn seed_of(seed: u64, n: u64) -> u64 {
 ///
 /// If the host or the engine cannot run programs at all.
 pub fn run(
-    settings: Settings,
+    settings: &Settings,
     single: &SingleThreaded,
     report: &mut dyn FnMut(&str),
 ) -> Result<Summary, String> {
-    let mut duel = Duel::new(single)?;
+    let mut duel = Duel::new(single, settings.known.clone())?;
     let start = Instant::now();
     let mut summary = Summary::default();
     // While the host runs one program, the next one is made.
@@ -124,15 +126,17 @@ struct Duel {
     host: host::Executor,
     guide: Engine,
     other: Engine,
+    known: Vec<String>,
 }
 
 impl Duel {
-    fn new(single: &SingleThreaded) -> Result<Duel, String> {
+    fn new(single: &SingleThreaded, known: Vec<String>) -> Result<Duel, String> {
         let protected = host::protected_settings()?;
         Ok(Duel {
             host: host::Executor::start(single)?,
             guide: Engine::for_fuzzing(WalkMode::Rcu, protected),
             other: Engine::for_fuzzing(WalkMode::RefOnly, protected),
+            known,
         })
     }
 
@@ -149,29 +153,33 @@ impl Duel {
     /// Compares what the engines and the host made of a program.
     fn judge(&self, round: &Round, host: &Trace) -> Result<Option<Difference>, String> {
         let program = &round.program;
-        if let Some(difference) = compare::first_difference(program, host, &round.guide, "engine") {
+        if let Some(difference) =
+            compare::first_difference(program, host, &round.guide, "engine", &self.known)
+        {
             return Ok(Some(difference));
         }
         let other = run_on(&self.other, program)?;
-        Ok(compare::first_difference(program, host, &other, "engine-ref"))
+        Ok(compare::first_difference(program, host, &other, "engine-ref", &self.known))
     }
 
     /// Runs `program` everywhere; the first difference, and what the host answered.
     fn fight(&mut self, program: &Program) -> Result<(Option<Difference>, Trace), String> {
-        self.host.send(program)?;
-        let guide = run_on(&self.guide, program)?;
+        let program = program.with_capabilities(self.host.full_caps());
+        self.host.send(&program)?;
+        let guide = run_on(&self.guide, &program)?;
         let host = self.host.receive()?;
-        let round = Round { seed: 0, program: program.clone(), guide };
+        let round = Round { seed: 0, program, guide };
         Ok((self.judge(&round, &host)?, host))
     }
 
     /// The row of the smallest program that shows the difference.
     fn shrink(&mut self, program: Program, seed: u64) -> Result<String, String> {
-        let small =
-            shrink::shrink(program, &mut |candidate| self.fight(candidate).map(|(difference, _)| difference))?;
+        let small = shrink::shrink(program, &mut |candidate| {
+            self.fight(candidate).map(|(difference, _)| difference)
+        })?;
         let (difference, trace) = self.fight(&small)?;
         Ok(match difference {
-            Some(difference) => small.row(&trace, &difference, seed),
+            Some(difference) => small.row(&trace, &difference, seed, self.host.full_caps()),
             None => format!("# seed {seed:#x}: a difference that did not show again\n"),
         })
     }
@@ -179,5 +187,7 @@ impl Duel {
 
 fn run_on(engine: &Engine, program: &Program) -> Result<Trace, String> {
     let mut world = engine.fresh_world().map_err(|errno| format!("engine: {errno}"))?;
-    program.run(&mut world).map_err(|m: Mismatch| format!("the engine cannot make the world: {} {}", m.call, m.difference))
+    program
+        .run(&mut world)
+        .map_err(|m: Mismatch| format!("the engine cannot make the world: {} {}", m.call, m.difference))
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::args::{Fd, Struct};
 use crate::backend::{TaskId, World};
 use crate::expect::Expect;
 use crate::fuzz::snapshot::{self, Snapshot};
@@ -92,7 +93,7 @@ impl Program {
     }
 
     /// The program as a row that expects what the host answered.
-    pub fn row(&self, host: &Trace, difference: &Difference, seed: u64) -> String {
+    pub fn row(&self, host: &Trace, difference: &Difference, seed: u64, full: u64) -> String {
         let mut out = format!(
             "# {}: {}\n[[case]]\nname = \"fuzz_{seed:016x}\"\ntree = [\n",
             difference.system,
@@ -109,12 +110,12 @@ impl Program {
             .collect();
         out.push_str(&format!("tasks = {{ {} }}\ncalls = [\n", tasks.join(", ")));
         for ((task, op), outcome) in self.steps.iter().zip(&host.outcomes) {
-            let expect = Expect::exactly(outcome).print(op.kind());
+            let expect = Expect::exactly(outcome, full).print(op.kind());
             out.push_str(&format!("  {{ task = \"t{task}\", {}, expect = {expect} }},\n", op.print()));
         }
         if let (Some(path), Some((_, snapshot))) = (&difference.path, host.snapshots.last()) {
             for (op, outcome) in snapshot::calls_for(snapshot, path) {
-                let expect = Expect::exactly(&outcome).print(op.kind());
+                let expect = Expect::exactly(&outcome, full).print(op.kind());
                 out.push_str(&format!("  {{ task = \"root\", {}, expect = {expect} }},\n", op.print()));
             }
         }
@@ -150,6 +151,13 @@ impl<'a> Run<'a> {
         self.trace.outcomes.last().expect("pushed above")
     }
 
+    /// Whether a descriptor is a directory's; not a call of the program.
+    pub(super) fn is_dir(&mut self, task: usize, fd: i32) -> bool {
+        let fstat = Op::Fstat { fd: Fd::Raw(fd), buf: Struct { bad: false } };
+        let outcome = self.world.call(self.tasks[task], &fstat);
+        matches!(outcome, Outcome::Stat(stat) if stat.mode & 0o170000 == 0o040000)
+    }
+
     /// Makes several calls.
     fn calls(&mut self, task: usize, ops: &[Op]) {
         self.trace.outcomes.extend(self.world.calls(self.tasks[task], ops));
@@ -158,7 +166,7 @@ impl<'a> Run<'a> {
     /// Takes a snapshot if the program wants one at this point.
     pub(super) fn snapshot_if_due(&mut self, interval: usize, end: bool) -> Option<&Snapshot> {
         let at = self.trace.outcomes.len();
-        if !end && at % interval != 0 {
+        if !end && !at.is_multiple_of(interval) {
             return None;
         }
         self.trace.snapshots.push((at, self.world.snapshot(self.observer)));

@@ -99,7 +99,8 @@ impl Shrinker<'_, '_> {
             let path = candidate.tree[at].path.clone();
             let below = [&path[..], b"/"].concat();
             candidate.tree.retain(|e| {
-                let linked = matches!(&e.kind, Object::Hardlink(old) if *old == path || old.starts_with(&below));
+                let linked =
+                    matches!(&e.kind, Object::Hardlink(old) if *old == path || old.starts_with(&below));
                 !(e.path == path || (!path.is_empty() && e.path.starts_with(&below)) || linked)
             });
             self.keep(candidate)?;

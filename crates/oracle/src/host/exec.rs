@@ -19,7 +19,7 @@ const RLIMIT_NOFILE: u64 = 7;
 const REPORT: usize = 72;
 
 /// An ELF executable that is nothing but the reporting program.
-pub(super) fn program() -> Vec<u8> {
+pub(crate) fn program() -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
     let code = program_code();

@@ -9,6 +9,8 @@ mod task;
 mod world;
 
 #[cfg(feature = "engine")]
+pub(crate) use exec::program;
+#[cfg(feature = "engine")]
 pub(crate) use task::{receive, send};
 #[cfg(feature = "engine")]
 pub(crate) use world::HostWorld;

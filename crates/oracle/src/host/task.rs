@@ -161,7 +161,8 @@ fn lowest_copy(fd: &OwnedFd) -> Outcome {
 fn syscall(op: &Op) -> Outcome {
     /// How often a scoped walk is tried again.
     const PATIENCE: usize = 1000;
-    let scoped = matches!(op, Op::Openat2 { how, .. } if how.resolve.0 & 0x18 != 0 && how.resolve.0 & 0x20 == 0);
+    let scoped =
+        matches!(op, Op::Openat2 { how, .. } if how.resolve.0 & 0x18 != 0 && how.resolve.0 & 0x20 == 0);
     for _ in 0..if scoped { PATIENCE } else { 0 } {
         // A scoped walk over `..` is EAGAIN when anybody on the machine renames or mounts meanwhile; callers are meant
         // to try again.

@@ -27,6 +27,7 @@ const MS_BIND: u64 = 0x1000;
 const MS_REC: u64 = 0x4000;
 const MS_PRIVATE: u64 = 1 << 18;
 const MNT_DETACH: u64 = 2;
+const UMOUNT_NOFOLLOW: u64 = 8;
 
 /// A process that serves one task.
 struct Process {
@@ -407,7 +408,8 @@ fn remove_children(dir: &Path) {
         let path = entry.path();
         let mut frame = Frame::new();
         frame.string(path.as_os_str().as_encoded_bytes());
-        frame.int(MNT_DETACH);
+        // A link must not lead to the mount it points to: it may be the root.
+        frame.int(MNT_DETACH | UMOUNT_NOFOLLOW);
         // Most are no mounts.
         let _ = frame.call(nr::umount2);
         let Ok(kind) = entry.file_type() else { continue };
