@@ -95,7 +95,9 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Outcome::Failed(why) => {
-            eprintln!("cargo x: {why}");
+            if !why.is_empty() {
+                eprintln!("cargo x: {why}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -99,6 +99,7 @@ fn check(files: &[File], wrong: &mut Vec<String>) {
         }
     }
     check_roots(files, wrong);
+    check_packages(files, wrong);
     check_orderings(files, wrong);
 }
 
@@ -187,6 +188,23 @@ fn check_roots(files: &[File], wrong: &mut Vec<String>) {
         if !forbids && !denies {
             wrong.push(format!("{}: lacks #![forbid(unsafe_code)]", file.path));
         }
+    }
+}
+
+/// The README asks for the packages that the run on a fresh machine installs.
+fn check_packages(files: &[File], wrong: &mut Vec<String>) {
+    const INSTALL: &str = "apt-get install ";
+    let packages = |path: &str| {
+        let text = files.iter().find(|f| f.path == path).map_or("", |f| f.text.as_str());
+        let line = text.lines().find_map(|line| Some(line.split_once(INSTALL)?.1));
+        let words = line.unwrap_or_default().split_whitespace();
+        words
+            .take_while(|word| !";})|&".contains(*word))
+            .map(|word| word.trim_end_matches(';'))
+            .collect::<Vec<_>>()
+    };
+    if packages("README.md") != packages(".ci/run") {
+        wrong.push(format!("README.md and .ci/run name different packages after `{INSTALL}`"));
     }
 }
 
