@@ -510,7 +510,7 @@ impl Kernel {
     /// `m_seq`.
     ///
     /// Kernel: fs/namei.c `legitimize_path()`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn legitimize(&self, at: Position, m_seq: u32) -> std::result::Result<(), Bail> {
         if !self.mntget_not_zero(at.mnt) {
             return Err(Bail::MountMoved);
@@ -568,6 +568,7 @@ impl Kernel {
     }
 
     /// What a permission check needs of an inode, from one instant.
+    #[inline(always)]
     pub(crate) fn read_attr(&self, mnt: Handle, inode: Handle) -> InodeAttr {
         self.store.read_inode(inode, |i| self.attr(mnt, i))
     }

@@ -33,19 +33,22 @@ const BLKSIZE: u32 = 4096;
 impl Kernel {
     /// The owner and group that the mount shows. Out of line: few mounts have an idmap.
     #[cold]
-    fn map_kstat(&self, mnt: Handle, k: &mut Kstat) {
+    fn map_ids(&self, mnt: Handle, uid: u32, gid: u32) -> (u32, u32) {
         let view = self.id_view(mnt);
-        (k.uid, k.gid) = (view.make_vfsuid(k.uid), view.make_vfsgid(k.gid));
+        (view.make_vfsuid(uid), view.make_vfsgid(gid))
     }
 
     /// Kernel: fs/stat.c `vfs_getattr_nosec()`.
     #[inline(always)]
     fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Kstat {
-        let mut k = self.store.fill_kstat(inode, want_btime);
-        if self.mount_has(mnt, mount::flags::IDMAPPED) {
-            self.map_kstat(mnt, &mut k);
-        }
-        k
+        let k = self.store.fill_kstat(inode, want_btime);
+        // By value, so that the copy stays in registers.
+        let (uid, gid) = if self.mount_has(mnt, mount::flags::IDMAPPED) {
+            self.map_ids(mnt, k.uid, k.gid)
+        } else {
+            (k.uid, k.gid)
+        };
+        Kstat { uid, gid, ..k }
     }
 
     /// Kernel: fs/stat.c `cp_new_stat()`.
