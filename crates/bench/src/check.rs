@@ -89,9 +89,6 @@ pub struct Checked {
     pub changed: u64,
     /// Access times that were not compared because a reader moved them.
     pub atime_moved: u64,
-    /// Link counts of directories that were not compared because the host's file system does not count subdirectories,
-    /// or does not show them.
-    pub nlink_uncounted: u64,
     /// Links that were not followed because they lead out of the tree.
     pub links_outside: u64,
     /// Answers of `access` that were not compared, see `notes`.
@@ -119,7 +116,6 @@ impl Checked {
         self.readdir_mismatch += other.readdir_mismatch;
         self.changed += other.changed;
         self.atime_moved += other.atime_moved;
-        self.nlink_uncounted += other.nlink_uncounted;
         self.links_outside += other.links_outside;
         self.access_skipped += other.access_skipped;
         let room = DESCRIBED.saturating_sub(self.mismatches.len());
@@ -177,30 +173,21 @@ pub fn check_stat(
 }
 
 /// Compares the inode itself.
-fn check_inode(tree: &Tree, subject: &dyn Subject, entry: &Entry, out: &mut Checked) {
+fn check_inode(_: &Tree, subject: &dyn Subject, entry: &Entry, out: &mut Checked) {
     let path = entry.path.to_bytes();
     let now = host_attr(&entry.path, false);
     if !quiet(entry, &now) {
         out.changed += 1;
         return;
     }
-    let mut skip = Vec::new();
-    if now.is_ok_and(|now| now.atime != entry.attr.atime) {
-        skip.push("atime");
-        out.atime_moved += 1;
-    }
-    // A directory's link count tells its subdirectories, unless the file system does not count (it says 1 then) or the
-    // subdirectories are hidden.
-    let counted = entry.attr.nlink > 1 && tree.unreadable.binary_search(&entry.path).is_err();
-    if entry.attr.is_dir() && !counted {
-        skip.push("nlink");
-        out.nlink_uncounted += 1;
-    }
+    let moved = now.is_ok_and(|now| now.atime != entry.attr.atime);
+    let skip: &[&str] = if moved { &["atime"] } else { &[] };
+    out.atime_moved += u64::from(moved);
     let answers =
         [("newfstatat", subject.stat(path, Follow::No)), ("statx", subject.statx(path, Follow::No))];
     for (call, mine) in answers {
         out.stat += 1;
-        if let Some(text) = difference(&mine, &now, &skip) {
+        if let Some(text) = difference(&mine, &now, skip) {
             if quiet(entry, &host_attr(&entry.path, false)) {
                 out.stat_mismatch += 1;
                 out.describe(call, &entry.path, || text);
@@ -263,14 +250,12 @@ fn check_followed(tree: &Tree, subject: &dyn Subject, entry: &Entry, out: &mut C
         return;
     }
     let theirs = host_attr(&entry.path, true);
-    // These are compared where the target itself is listed.
-    let uncounted = theirs.is_ok_and(|attr| attr.is_dir());
-    let skip: &[&str] = if uncounted { &["atime", "nlink"] } else { &["atime"] };
     let answers =
         [("newfstatat", subject.stat(path, Follow::Yes)), ("statx", subject.statx(path, Follow::Yes))];
     for (call, mine) in answers {
         out.stat += 1;
-        if let Some(text) = difference(&mine, &theirs, skip) {
+        // The target's access time is compared where the target itself is listed.
+        if let Some(text) = difference(&mine, &theirs, &["atime"]) {
             if held_still(tree, entry) {
                 out.stat_mismatch += 1;
                 out.describe(&format!("{call}, link followed"), &entry.path, || text);

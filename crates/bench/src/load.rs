@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use crate::attr::{Attr, Stamp};
 use crate::error::Error;
+use crate::memory::resident_bytes;
 use crate::run::Observer;
 use crate::tree::Tree;
 
@@ -26,6 +27,10 @@ pub struct Loaded {
     pub entries: u64,
     /// How long that took.
     pub seconds: f64,
+    /// Resident memory that the empty engine took, in bytes.
+    pub empty_bytes: u64,
+    /// Resident memory that the tree took.
+    pub resident_bytes: u64,
 }
 
 /// The tree at its own absolute path, below directories with the attributes of the host's: one and the same path
@@ -35,9 +40,13 @@ pub struct Loaded {
 ///
 /// When the tree cannot be read or does not fit.
 pub fn with_ancestors(tree: &Tree, observer: &dyn Observer) -> Result<Loaded, Error> {
+    let before = resident_bytes();
     let vfs = empty(tree)?;
     let top = make_way(tree, &vfs)?;
-    import(tree, vfs, Some(top), observer)
+    let empty = resident_bytes();
+    let (entries, seconds) = import(tree, &vfs, Some(top), observer)?;
+    let resident_bytes = resident_bytes().saturating_sub(empty);
+    Ok(Loaded { vfs, entries, seconds, empty_bytes: empty.saturating_sub(before), resident_bytes })
 }
 
 /// The tree alone, its top as the root.
@@ -46,7 +55,9 @@ pub fn with_ancestors(tree: &Tree, observer: &dyn Observer) -> Result<Loaded, Er
 ///
 /// When the tree cannot be read or does not fit.
 pub fn alone(tree: &Tree) -> Result<Vfs, Error> {
-    import(tree, empty(tree)?, None, &()).map(|loaded| loaded.vfs)
+    let vfs = empty(tree)?;
+    import(tree, &vfs, None, &())?;
+    Ok(vfs)
 }
 
 /// Makes the directories that lead to the tree, and gives the one that will hold it.
@@ -133,8 +144,8 @@ fn empty(tree: &Tree) -> Result<Vfs, Error> {
     Ok(vfs)
 }
 
-/// Imports the tree, telling the observer how far it is.
-fn import(tree: &Tree, vfs: Vfs, at: Option<NodeId>, observer: &dyn Observer) -> Result<Loaded, Error> {
+/// Imports the tree, telling the observer how far it is. Gives the number of entries and the seconds.
+fn import(tree: &Tree, vfs: &Vfs, at: Option<NodeId>, observer: &dyn Observer) -> Result<(u64, f64), Error> {
     let dir = Path::new(OsStr::from_bytes(tree.dir.to_bytes()));
     let options = ImportOptions { one_file_system: true, at, ..ImportOptions::default() };
     let progress = Progress::new();
@@ -149,7 +160,7 @@ fn import(tree: &Tree, vfs: Vfs, at: Option<NodeId>, observer: &dyn Observer) ->
         };
         // Without this thread there is no progress bar, and nothing else is lost.
         let watcher = thread::Builder::new().name("progress".into()).spawn_scoped(scope, watch).ok();
-        let report = import_dir(&vfs, dir, &options, &progress);
+        let report = import_dir(vfs, dir, &options, &progress);
         finished.store(true, Ordering::Release);
         if let Some(watcher) = watcher {
             watcher.thread().unpark();
@@ -158,5 +169,5 @@ fn import(tree: &Tree, vfs: Vfs, at: Option<NodeId>, observer: &dyn Observer) ->
     });
     let seconds = clock.elapsed().as_secs_f64();
     let report = report.map_err(|e| Error::new("importing", dir.display().to_string(), e.to_string(), ""))?;
-    Ok(Loaded { vfs, entries: report.entries(), seconds })
+    Ok((report.entries(), seconds))
 }

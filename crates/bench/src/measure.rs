@@ -99,6 +99,8 @@ pub struct Plan<'a> {
 pub struct Series {
     /// Nanoseconds per operation, round by round; within a round, one figure per thread.
     pub rounds: Vec<Vec<f64>>,
+    /// With several threads: the first one alone, in the same rounds, while the others wait.
+    pub solo: Vec<f64>,
     /// Batches whose answers did not add up.
     pub wrong_batches: usize,
 }
@@ -128,17 +130,22 @@ impl Series {
         let less = |(mine, theirs): (&Vec<f64>, &Vec<f64>)| {
             mine.iter().zip(theirs).map(|(a, b)| a - b * f64::from(times)).collect()
         };
-        Series {
-            rounds: self.rounds.iter().zip(&cost.rounds).map(less).collect(),
-            wrong_batches: self.wrong_batches,
-        }
+        Series { rounds: self.rounds.iter().zip(&cost.rounds).map(less).collect(), ..self.clone() }
     }
 
     /// Median over the rounds of this series divided by `other`, and the distance of the quartiles in percent.
     pub fn ratio(&self, other: &Series) -> (f64, f64) {
-        let ratios: Vec<f64> = (0..self.rounds.len()).map(|i| self.round(i) / other.round(i)).collect();
-        let series = Series { rounds: ratios.into_iter().map(|r| vec![r]).collect(), wrong_batches: 0 };
+        let ratios = (0..self.rounds.len()).map(|i| vec![self.round(i) / other.round(i)]);
+        let series = Series { rounds: ratios.collect(), solo: Vec::new(), wrong_batches: 0 };
         (series.median(), series.spread_pct())
+    }
+
+    /// Operations per second of all threads together as a multiple of the first one's alone, median over the rounds;
+    /// none for a single thread.
+    pub fn scaling(&self) -> Option<f64> {
+        let times = |(at, solo): (usize, &f64)| self.rounds[at].iter().map(|all| solo / all).sum::<f64>();
+        let rounds: Vec<f64> = self.solo.iter().enumerate().map(times).collect();
+        (!rounds.is_empty()).then(|| quantile(rounds, 0.5))
     }
 }
 
@@ -199,10 +206,9 @@ impl Gate {
 pub fn run(plan: &Plan<'_>) -> Result<Vec<Series>, Error> {
     let threads = plan.sets.len();
     let (start, finish) = (Gate::new(threads), Gate::new(threads));
-    let mut series = vec![
-        Series { rounds: vec![Vec::with_capacity(threads); plan.rounds], wrong_batches: 0 };
-        plan.contenders.len()
-    ];
+    let empty =
+        Series { rounds: vec![Vec::with_capacity(threads); plan.rounds], solo: Vec::new(), wrong_batches: 0 };
+    let mut series = vec![empty; plan.contenders.len()];
     let results = thread::scope(|scope| {
         let mut handles = Vec::with_capacity(threads);
         for index in 0..threads {
@@ -237,16 +243,22 @@ pub fn run(plan: &Plan<'_>) -> Result<Vec<Series>, Error> {
             .collect::<Result<Vec<_>, Error>>()
     })?;
     for thread in results {
-        for (all, (samples, wrong)) in series.iter_mut().zip(thread) {
-            all.wrong_batches += wrong;
-            all.rounds.iter_mut().zip(samples).for_each(|(round, sample)| round.push(sample));
+        for (all, one) in series.iter_mut().zip(thread) {
+            all.wrong_batches += one.wrong;
+            all.solo.extend(one.solo);
+            all.rounds.iter_mut().zip(one.rounds).for_each(|(round, sample)| round.push(sample));
         }
     }
     Ok(series)
 }
 
-/// One thread's samples and wrong batches, per contender.
-type Samples = Vec<(Vec<f64>, usize)>;
+/// One thread's samples of one contender.
+#[derive(Default)]
+struct Samples {
+    rounds: Vec<f64>,
+    solo: Vec<f64>,
+    wrong: usize,
+}
 
 struct Worker<'a> {
     plan: &'a Plan<'a>,
@@ -256,7 +268,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn run(&self) -> Result<Samples, Error> {
+    fn run(&self) -> Result<Vec<Samples>, Error> {
         let plan = self.plan;
         self.pin()?;
         let set = plan.sets[self.index];
@@ -266,7 +278,7 @@ impl Worker<'_> {
         let mut at = vec![set.len() * self.index / plan.sets.len(); counts.len()];
         let checked: Vec<bool> =
             plan.contenders.iter().map(|c| c.answer(plan.op, &set.paths[0]).is_some()).collect();
-        let mut samples: Samples = vec![(Vec::with_capacity(plan.rounds), 0); counts.len()];
+        let mut samples: Vec<Samples> = counts.iter().map(|_| Samples::default()).collect();
         let mut turn = 0;
         for round in 0..plan.rounds {
             for step in 0..counts.len() {
@@ -286,8 +298,14 @@ impl Worker<'_> {
                 turn += 1;
                 at[which] = (begin + count) % set.len();
                 let right = !checked[which] || timed.sum == set.expected(begin, count);
-                samples[which].0.push(timed.nanos as f64 / count as f64);
-                samples[which].1 += usize::from(!right);
+                let sample = &mut samples[which];
+                sample.rounds.push(timed.nanos as f64 / count as f64);
+                sample.wrong += usize::from(!right);
+                if self.index == 0 && plan.sets.len() > 1 {
+                    // The others wait at the gate of the next turn.
+                    let timed = contender.batch(plan.op, &set.paths, begin, count);
+                    sample.solo.push(timed.nanos as f64 / count as f64);
+                }
             }
         }
         Ok(samples)
@@ -400,6 +418,8 @@ mod tests {
         assert!(series[0].median() > series[1].median(), "access costs more than getppid");
         assert!(series[0].minus(&series[1], 1).median() > 0.0);
         assert!(series[0].ratio(&series[1]).0 > 1.0);
+        assert_eq!(series[0].solo.len(), 5);
+        assert!(series[0].scaling().is_some_and(|times| times > 0.0));
         let (set, dropped) = PathSet::agreed(paths, Op::Access, &[&Host, &Liar]);
         assert_eq!((set.len(), dropped), (1, 1));
     }

@@ -2,12 +2,14 @@
 
 use std::fs;
 
-/// Resident bytes, with free heap given back first; 0 where `/proc` does not tell.
+/// Resident bytes of data, with free heap given back first; 0 where `/proc` does not tell. The program's own code and
+/// other mapped files do not count.
 pub fn resident_bytes() -> u64 {
     crate::sys::trim_heap();
     // The rolled-up map is exact; statm lags behind by the per-processor batches of the counters.
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    if let Some(kib) = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).and_then(first_number) {
+    if let Some(kib) = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).and_then(first_number)
+    {
         return kib * 1024;
     }
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();

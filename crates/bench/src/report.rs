@@ -26,6 +26,8 @@ pub struct Report {
     pub ratios: Vec<Ratio>,
     /// Several threads beside one.
     pub scaling: Vec<Scaling>,
+    /// What each further component of a path costs.
+    pub slopes: Vec<Slope>,
     /// What the tree costs.
     pub memory: Memory,
     /// How fast it was loaded.
@@ -73,7 +75,7 @@ pub struct Ratio {
     pub same: bool,
 }
 
-/// Operations per second of several threads, as a multiple of one thread's.
+/// Operations per second of several threads, as a multiple of one thread's in the same rounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scaling {
     /// Name of the workload.
@@ -86,6 +88,15 @@ pub struct Scaling {
     pub times: f64,
 }
 
+/// The price of depth.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Slope {
+    /// The engine.
+    pub engine: &'static str,
+    /// Nanoseconds for each component between 4 and 32 of them.
+    pub ns_per_component: f64,
+}
+
 /// Resident memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Memory {
@@ -93,6 +104,8 @@ pub struct Memory {
     pub bytes_per_entry: f64,
     /// That growth.
     pub resident_bytes: u64,
+    /// What the empty engine took before.
+    pub empty_bytes: u64,
     /// The same for the naive engine.
     pub naive_bytes_per_entry: f64,
 }

@@ -17,7 +17,7 @@ use crate::load;
 use crate::machine::{Machine, allowed_cpus};
 use crate::measure::{self, PathSet, Plan, Series};
 use crate::memory::resident_bytes;
-use crate::report::{About, DIFFERS, Import, Memory, Ratio, Report, Row, Scaling, Settings, rounded};
+use crate::report::{About, DIFFERS, Import, Memory, Ratio, Report, Row, Scaling, Settings, Slope, rounded};
 use crate::scratch::Chain;
 use crate::targets;
 use crate::tree::{Mount, Tree};
@@ -88,9 +88,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
     let who = timed_identity()?;
 
     observer.stage("importing", Some(tree.entries.len() as u64));
-    let before = resident_bytes();
     let loaded = load::with_ancestors(&tree, observer)?;
-    let resident = resident_bytes().saturating_sub(before);
     let checked = check(&tree, &loaded.vfs, observer)?;
 
     let entries = tree.entries.len() as u64;
@@ -102,9 +100,11 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
         rows: Vec::new(),
         ratios: Vec::new(),
         scaling: Vec::new(),
+        slopes: Vec::new(),
         memory: Memory {
-            bytes_per_entry: rounded(resident as f64 / entries as f64),
-            resident_bytes: resident,
+            bytes_per_entry: rounded(loaded.resident_bytes as f64 / entries as f64),
+            resident_bytes: loaded.resident_bytes,
+            empty_bytes: loaded.empty_bytes,
             naive_bytes_per_entry: 0.0,
         },
         import: Import {
@@ -117,6 +117,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
     };
     if !options.check_only {
         time(&tree, &loaded.vfs, &mut report, observer)?;
+        report.slopes = slopes(&report);
         report.targets = targets::judge(&report);
     }
     Ok(report)
@@ -350,14 +351,19 @@ fn record(
         let (times, spread_pct) = (rounded(times), rounded(spread_pct));
         report.ratios.push(Ratio { workload: case.name.clone(), threads, versus, times, spread_pct, same });
     }
-    if threads > 1 {
-        for engine in ["host", "naive", "rcuwalk"] {
-            let one = report.row(&case.name, 1, engine).map(|row| row.ns_per_op);
-            let all = report.row(&case.name, threads, engine).map(|row| row.ns_per_op);
-            if let Some((one, all)) = one.zip(all) {
-                let times = rounded(one / all * threads as f64);
-                report.scaling.push(Scaling { workload: case.name.clone(), engine, threads, times });
-            }
+    for (engine, series) in [("host", &series[HOST]), ("naive", &series[NAIVE]), ("rcuwalk", &series[OURS])] {
+        if let Some(times) = series.scaling() {
+            let (workload, times) = (case.name.clone(), rounded(times));
+            report.scaling.push(Scaling { workload, engine, threads, times });
         }
     }
+}
+
+/// Nanoseconds that each component costs between the depths 4 and 32.
+fn slopes(report: &Report) -> Vec<Slope> {
+    let slope = |engine: &'static str| {
+        let (short, long) = (report.row("stat/depth4", 1, engine)?, report.row("stat/depth32", 1, engine)?);
+        Some(Slope { engine, ns_per_component: rounded((long.ns_per_op - short.ns_per_op) / 28.0) })
+    };
+    ["host", "naive", "rcuwalk"].into_iter().filter_map(slope).collect()
 }

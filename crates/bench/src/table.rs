@@ -30,6 +30,10 @@ pub fn render(report: &Report, style: Style) -> String {
              the distance of the quartiles.",
             report.settings.rounds
         );
+        let slopes =
+            report.slopes.iter().map(|slope| format!("{} {:.1}", slope.engine, slope.ns_per_component));
+        let _ =
+            writeln!(out, "each component from depth 4 to 32, ns: {}", slopes.collect::<Vec<_>>().join(", "));
         scaling(report, &mut out);
         let _ = writeln!(out, "\n{}", targets(&report.targets, style));
     }
@@ -73,7 +77,6 @@ fn head(report: &Report, out: &mut String) {
         (checked.changed, "paths changed meanwhile"),
         (checked.links_outside, "links lead out of the tree"),
         (checked.atime_moved, "access times were moved by readers"),
-        (checked.nlink_uncounted, "link counts of directories the host does not count"),
         (checked.access_skipped, "answers of access skipped"),
     ];
     let left_out: Vec<String> =

@@ -49,9 +49,7 @@ pub fn judge(report: &Report) -> Vec<Target> {
         Target::new(format!("{workload}, beside the host's {below}"), "x", need, false, reached)
     };
     let random = if report.entries >= BIG_TREE { 4.0 } else { 5.0 };
-    let ours = |workload: &str, threads| report.row(workload, threads, "rcuwalk").map(|r| r.ns_per_op);
-    let slope =
-        ours("stat/depth4", 1).zip(ours("stat/depth32", 1)).map(|(short, long)| (long - short) / 28.0);
+    let slope = report.slopes.iter().find(|slope| slope.engine == "rcuwalk").map(|s| s.ns_per_component);
     let two = report.scaling.iter().find(|s| s.workload == "stat/same-file" && s.engine == "rcuwalk");
     vec![
         ratio(format!("stat/hit/{depth}"), 8.0),
