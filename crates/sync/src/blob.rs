@@ -137,8 +137,10 @@ mod tests {
     #[test]
     fn strings_of_every_length_come_back() {
         let blobs = Blobs::new(1 << 20).unwrap();
-        let text: Vec<u8> = (0..70_000u32).map(|i| (i % 251) as u8).collect();
-        let lens: Vec<usize> = (0..100).chain([255, 256, 4095, 65_535, 65_536, 70_000]).collect();
+        let longest = if cfg!(miri) { 300 } else { 70_000 };
+        let text: Vec<u8> = (0..longest).map(|i| (i % 251) as u8).collect();
+        let lens = (0..100).chain([255, 256, 4095, 65_535, 65_536, 70_000]);
+        let lens: Vec<usize> = lens.filter(|&len| len <= longest).collect();
         let handles: Vec<_> = lens.iter().map(|&len| blobs.alloc(&text[..len]).unwrap()).collect();
         for (&len, &handle) in lens.iter().zip(&handles) {
             let mut out = b"kept".to_vec();
