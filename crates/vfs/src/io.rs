@@ -2,6 +2,7 @@
 //!
 //! Kernel: fs/read_write.c, fs/open.c `do_truncate()`, fs/readdir.c.
 
+use crate::cred::Cred;
 use crate::dcache::Meta;
 use crate::errno::{Errno, Result};
 use crate::files::File;
@@ -12,7 +13,7 @@ use crate::namei::{At, Lookup};
 use crate::pages::FileData;
 use crate::perm::{self, MAY_WRITE};
 use crate::setattr;
-use crate::store::{Contents, FIRST_OFFSET};
+use crate::store::{Contents, FIRST_OFFSET, Namespace};
 use crate::task::Task;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
@@ -74,26 +75,36 @@ impl Kernel {
         mnt: Handle,
         inode: Handle,
         contents: &Contents,
-        cred: &crate::cred::Cred,
+        cred: &Cred,
         edit: impl FnOnce(&mut FileData) -> Result<R>,
     ) -> Result<R> {
         // The contents' lock is taken before the name space lock, everywhere.
         let mut data = contents.data.write().unwrap_or_else(PoisonError::into_inner);
         let value = edit(&mut data)?;
         let (now, mut ns) = (self.now(), self.store.lock());
+        self.remove_privileges(&mut ns, mnt, inode, cred);
         let i = self.store.inode(inode);
         let _change = i.seq.write();
-        let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
-        i.mode.set(i.mode.get() & !0xffff & !flags::NO_CONTENT | mode | flags::BLOCKS_STORED);
+        i.mode.set(i.mode.get() & !flags::NO_CONTENT | flags::BLOCKS_STORED);
         i.size.set(data.size());
         self.store.inode_rest(inode).blocks.set(data.pages() * 8);
         self.store.touch(&mut ns, inode, Touch::MC, now);
-        self.remove_file_caps(&mut ns, inode);
         Ok(value)
     }
 
+    /// Takes set-id bits and file capabilities from a file that is written to.
+    ///
+    /// Kernel: fs/inode.c `file_remove_privs()`.
+    fn remove_privileges(&self, ns: &mut Namespace, mnt: Handle, inode: Handle, cred: &Cred) {
+        let i = self.store.inode(inode);
+        let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
+        let _change = i.seq.write();
+        i.mode.set(i.mode.get() & !0xffff | mode);
+        self.remove_file_caps(ns, inode);
+    }
+
     /// Sets the size of a regular file.
-    fn set_size(&self, mnt: Handle, inode: Handle, size: u64, cred: &crate::cred::Cred) -> Result<()> {
+    fn set_size(&self, mnt: Handle, inode: Handle, size: u64, cred: &Cred) -> Result<()> {
         let contents = {
             let mut ns = self.store.lock();
             let i = self.store.inode(inode);
@@ -280,7 +291,12 @@ impl Task {
         // Setting the size that a file without pages has already leaves its times alone.
         let idle =
             store.read_inode(inode, |i| i.size.get() == len) && store.fill_kstat(inode, false).blocks == 0;
-        let result = if idle { Ok(()) } else { self.resize(place.mnt, inode, len) };
+        let result = if idle {
+            self.kernel.remove_privileges(&mut store.lock(), place.mnt, inode, &self.cred);
+            Ok(())
+        } else {
+            self.resize(place.mnt, inode, len)
+        };
         store.put_write_access(&store.lock(), inode);
         result
     }
@@ -332,9 +348,6 @@ impl Task {
     /// Kernel: fs/readdir.c `iterate_dir()`, fs/libfs.c `offset_readdir()`.
     pub fn getdents(&self, fd: i32, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
         let file = self.file(fd)?;
-        if !file.mode.read {
-            return Err(Errno::EBADF);
-        }
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
         let n = self.kernel.iterate_dir(&file, out, max)?;
         if file.flags.get() as i32 & O_NOATIME == 0 {

@@ -12,7 +12,7 @@ use crate::pages::PageBudget;
 use crate::perm::Protected;
 use crate::store::{Capacity, InodeInit, Store};
 use crate::task::Task;
-use crate::uapi::{S_IFDIR, S_IFMT, Timespec};
+use crate::uapi::{S_IFDIR, S_IFIFO, S_IFMT, Timespec};
 use crate::userns::UserNamespace;
 use rcuwalk_sync::{Counter, Handle, Racy32};
 use std::hash::{BuildHasher, RandomState};
@@ -212,6 +212,7 @@ impl VfsBuilder {
             mode: S_IFDIR | 0o755,
             nlink: 2,
             size: EMPTY_DIR_SIZE,
+            blocks: Some(0),
             times,
             sb: ROOT_SB,
             ..InodeInit::default()
@@ -378,6 +379,10 @@ impl Kernel {
                 let ns = self.store.lock();
                 self.store.put_write_access(&ns, file.inode);
                 self.put_mount_writer(&ns, file.path.mnt);
+            }
+            if self.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO && !file.mode.path {
+                let ns = self.store.lock();
+                self.store.count_fifo_ends(&ns, file.inode, file.mode, -1);
             }
             if file.mode.need_unmount {
                 self.dissolve(file.path.mnt);

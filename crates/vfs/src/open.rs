@@ -99,6 +99,16 @@ impl OpenFlags {
         self.flags & flag != 0
     }
 
+    /// What the open file may be used for.
+    fn file_mode(&self) -> FileMode {
+        match self.flags & O_ACCMODE {
+            _ if self.has(O_PATH) => FileMode { path: true, ..FileMode::default() },
+            // Both permissions were asked for, and neither is given.
+            O_ACCMODE => FileMode::default(),
+            _ => FileMode { read: self.read, write: self.write, ..FileMode::default() },
+        }
+    }
+
     /// What the file has to permit.
     fn may(&self) -> u32 {
         if self.exec {
@@ -424,15 +434,12 @@ impl Task {
         let store = &self.kernel.store;
         let inode = store.d_inode(opened.path.dentry);
         let file_type = store.see(opened.path.dentry).meta.file_type();
-        let mut mode = FileMode { read: op.read, write: op.write, ..FileMode::default() };
-        if op.has(O_PATH) {
-            mode = FileMode { path: true, ..FileMode::default() };
-        } else if op.flags & O_ACCMODE == O_ACCMODE {
-            // Both permissions were asked for, and neither is given.
-            (mode.read, mode.write) = (false, false);
-        }
-        if !mode.path {
-            self.open_special(file_type, op)?;
+        let mut mode = op.file_mode();
+        if file_type == S_IFIFO && !mode.path {
+            self.open_fifo(inode, mode, op)?;
+        } else if !mode.path && matches!(file_type, S_IFSOCK | S_IFCHR | S_IFBLK) {
+            // There are no drivers here.
+            return Err(Errno::ENXIO);
         }
         if !mode.path && file_type == S_IFREG {
             if mode.write {
@@ -464,17 +471,21 @@ impl Task {
         Ok(())
     }
 
-    /// Opening what is neither file, directory nor link. There are no drivers here, and fifos carry nothing.
-    fn open_special(&self, file_type: u32, op: &OpenFlags) -> Result<()> {
-        match file_type {
-            S_IFSOCK | S_IFCHR | S_IFBLK => Err(Errno::ENXIO),
-            S_IFIFO => match (op.flags & O_ACCMODE, op.has(O_NONBLOCK)) {
-                (O_WRONLY, true) => Err(Errno::ENXIO),
-                (O_RDONLY | O_WRONLY, false) => Err(Errno::EAGAIN),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
+    /// Opens one end of a fifo, which carries nothing here but knows who has it open.
+    ///
+    /// Kernel: fs/pipe.c `fifo_open()`.  Differs: what would wait for the other end is `EAGAIN`.
+    fn open_fifo(&self, inode: Handle, mode: FileMode, op: &OpenFlags) -> Result<()> {
+        let store = &self.kernel.store;
+        let ns = store.lock();
+        let [readers, writers] = store.fifo_ends(&ns, inode);
+        match (mode.read, mode.write) {
+            (false, true) if readers == 0 && op.has(O_NONBLOCK) => return Err(Errno::ENXIO),
+            (false, true) if readers == 0 => return Err(Errno::EAGAIN),
+            (true, false) if writers == 0 && !op.has(O_NONBLOCK) => return Err(Errno::EAGAIN),
+            _ => {}
         }
+        store.count_fifo_ends(&ns, inode, mode, 1);
+        Ok(())
     }
 
     fn new_file(&self, path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> File {
@@ -511,7 +522,7 @@ impl Task {
         self.kernel.get_mount_writer(&change.ns, opened.path.mnt);
         store.put_locked(&mut change.ns, dir);
         drop(change);
-        let mode = FileMode { read: op.read, write: op.write, writer: true, ..FileMode::default() };
+        let mode = FileMode { writer: true, ..op.file_mode() };
         Ok(self.new_file(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
     }
 }

@@ -6,11 +6,12 @@
 use crate::acl::{Acl, AclEntry};
 use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::errno::{Errno, Result};
+use crate::files::FileMode;
 use crate::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
 use crate::perm::everyone_may_search;
-use crate::uapi::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, Timespec};
+use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, Racy32, SeqCount, type_stable};
 use std::collections::{BTreeMap, HashMap};
@@ -710,6 +711,25 @@ impl Store {
     fn write_count(&self, inode: Handle) -> &Racy32 {
         debug_assert_eq!(self.inode(inode).mode.get() & S_IFMT, S_IFREG);
         &self.inode_rest(inode).first_child
+    }
+
+    /// How many have a fifo open for reading, and for writing. Lies where directories have the ends of their list.
+    pub(crate) fn fifo_ends(&self, _: &Namespace, inode: Handle) -> [u32; 2] {
+        debug_assert_eq!(self.inode(inode).mode.get() & S_IFMT, S_IFIFO);
+        let rest = self.inode_rest(inode);
+        [rest.first_child.get(), rest.last_child.get()]
+    }
+
+    /// Adds `by` to the counts of [`fifo_ends`](Self::fifo_ends) that this mode counts in.
+    pub(crate) fn count_fifo_ends(&self, ns: &Namespace, inode: Handle, mode: FileMode, by: i32) {
+        let [readers, writers] = self.fifo_ends(ns, inode);
+        let rest = self.inode_rest(inode);
+        if mode.read {
+            rest.first_child.set(readers.saturating_add_signed(by));
+        }
+        if mode.write {
+            rest.last_child.set(writers.saturating_add_signed(by));
+        }
     }
 
     /// Stores an access or default ACL for later use in [`change_inode`](Self::change_inode).

@@ -14,7 +14,9 @@ use crate::store::{Namespace, Xattrs};
 use crate::task::Task;
 use crate::uapi::*;
 use crate::userns::IdView;
+use crate::userns::UserNamespace;
 use rcuwalk_sync::Handle;
+use std::sync::Arc;
 
 /// The attribute with file capabilities.
 const XATTR_NAME_CAPS: &[u8] = b"security.capability";
@@ -31,6 +33,8 @@ enum Kind {
     Trusted,
     Caps,
     Security,
+    /// `system.*` other than the ACLs: nobody handles it, whoever asks.
+    System,
     Other,
 }
 
@@ -43,6 +47,7 @@ impl Kind {
             _ if name.starts_with(b"user.") => Kind::User,
             _ if name.starts_with(b"trusted.") => Kind::Trusted,
             _ if name.starts_with(b"security.") => Kind::Security,
+            _ if name.starts_with(b"system.") => Kind::System,
             _ => Kind::Other,
         }
     }
@@ -64,7 +69,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
 /// The handler's own view of a name: something must follow the prefix.
 fn check_handler(kind: Kind, name: &[u8]) -> Result<()> {
     match kind {
-        Kind::Other => Err(Errno::EOPNOTSUPP),
+        Kind::System | Kind::Other => Err(Errno::EOPNOTSUPP),
         _ if name.ends_with(b".") && name.iter().filter(|&&b| b == b'.').count() == 1 => Err(Errno::EINVAL),
         _ => Ok(()),
     }
@@ -87,7 +92,7 @@ impl Kernel {
             may_write_xattr(&attr)?;
         }
         match kind {
-            Kind::Security | Kind::Caps | Kind::Acl(_) => return Ok(()),
+            Kind::Security | Kind::Caps | Kind::System | Kind::Acl(_) => return Ok(()),
             Kind::Trusted if task.cred().capable(CAP_SYS_ADMIN) => return Ok(()),
             Kind::Trusted => return Err(if write { Errno::EPERM } else { Errno::ENODATA }),
             Kind::User if !s_isreg(attr.mode) && !s_isdir(attr.mode) => {
@@ -267,7 +272,8 @@ impl Task {
             kernel.xattr_permission(self, place, inode, kind, Access::Get)?;
             check_handler(kind, name)?;
             let xattrs = ns.xattrs.get(kernel.store.inode_rest(inode).xattrs.get());
-            xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)
+            let value = xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)?;
+            if kind == Kind::Caps { caps_seen_from(self.cred.user_ns(), value) } else { Ok(value) }
         })
     }
 
@@ -355,6 +361,33 @@ fn check_caps_value(value: &[u8]) -> Result<()> {
         (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24) => Ok(()),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// A stored `security.capability` value as a task of this namespace reads it: one of version 3 whose root is the root of
+/// the namespace, or of one above it, as version 2; one whose root is another of its users, with that user's number.
+///
+/// Kernel: security/commoncap.c `cap_inode_getsecurity()`.
+fn caps_seen_from(ns: &Arc<UserNamespace>, mut value: Vec<u8>) -> Result<Vec<u8>> {
+    const VERSION_2: u32 = 0x0200_0000;
+    let [magic, root] = [0, 20].map(|at| value.get(at..at + 4).and_then(|word| word.first_chunk()).copied());
+    let (Some(magic), Some(root)) = (magic.map(u32::from_le_bytes), root.map(u32::from_le_bytes)) else {
+        return Ok(value);
+    };
+    let seen = ns.from_kuid(root);
+    if seen != INVALID_ID && seen != 0 {
+        value[20..24].copy_from_slice(&seen.to_le_bytes());
+        return Ok(value);
+    }
+    let mut above = Some(ns);
+    while let Some(ns) = above {
+        if ns.make_kuid(0) == root {
+            value.truncate(20);
+            value[..4].copy_from_slice(&(VERSION_2 | magic & 1).to_le_bytes());
+            return Ok(value);
+        }
+        above = ns.parent();
+    }
+    Err(Errno::EOVERFLOW)
 }
 
 /// Declares the three forms of an attribute call: following links, not following, on a descriptor.
