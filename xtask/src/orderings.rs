@@ -169,4 +169,10 @@ pub(crate) const STEPS: &[Step] = &[
         what: "the change of a slot's count when it is freed and used again",
         models: &["pin_vs_free_and_reuse", "reuse_vs_lookup"],
     },
+    Step {
+        id: "umount-count",
+        place: "detach_idle",
+        what: "raising and lowering the mount's count before it is looked at",
+        models: &["umount_vs_pin"],
+    },
 ];

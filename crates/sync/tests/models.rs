@@ -13,6 +13,7 @@ mod tree;
 use rcuwalk_sync::{Arena, Blobs, Chains, ChainsWriter, Found, Handle, Link, LockRef, Nodes};
 use rcuwalk_sync::{Racy32, SeqCount, type_stable};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tree::{Answer, ROOT, Tree};
 
@@ -689,4 +690,63 @@ fn miss_vs_move_to_another_chain() {
         },
     ]);
     outcomes.must_be(&["inode 2", "bail"]);
+}
+
+/// A mount that a walker steps into while somebody takes it away because nobody seems to be there.
+struct Mounted {
+    /// Of the table of mounts.
+    seq: SeqCount,
+    /// One reference is the tree's.
+    count: LockRef,
+    held: AtomicBool,
+    detached: AtomicBool,
+}
+
+/// The two references of a walker and an unmount cross: one of them must see the other.
+#[test]
+fn umount_vs_pin() {
+    let setup = || {
+        let mount = Mounted {
+            seq: SeqCount::default(),
+            count: LockRef::default(),
+            held: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+        };
+        mount.count.init();
+        mount
+    };
+    // These two say what the actors did; they are not loom's, and so order nothing.
+    let check = |mount: &Mounted| {
+        let both = mount.held.load(Relaxed) && mount.detached.load(Relaxed);
+        assert!(!both, "forbidden: a mount is taken away under a walker that holds it");
+    };
+    let outcomes = Model::of(setup).finally(check).run(&[
+        |mount| {
+            // Mirrors `legitimize`.
+            let start = mount.seq.begin();
+            if !mount.count.get_not_zero() {
+                return "gone";
+            }
+            if mount.seq.retry(start) {
+                assert!(!mount.count.put(), "the tree has its reference");
+                return "bail";
+            }
+            mount.held.store(true, Relaxed);
+            "held"
+        },
+        |mount| {
+            // Mirrors `detach_idle`.
+            let _change = mount.seq.write();
+            if !tree::without("umount-count") {
+                mount.count.get();
+                assert!(!mount.count.put(), "the tree has its reference");
+            }
+            if mount.count.count() > 1 {
+                return "busy";
+            }
+            mount.detached.store(true, Relaxed);
+            "detached"
+        },
+    ]);
+    outcomes.must_be(&["held, busy", "bail, detached", "bail, busy"]);
 }
