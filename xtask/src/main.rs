@@ -3,10 +3,12 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod disasm;
+mod document;
 mod memory;
 mod models;
 mod orderings;
 mod process;
+mod report;
 mod stages;
 mod tidy;
 
@@ -80,6 +82,12 @@ enum Task {
     /// Runs lookups one instruction at a time and looks at each instruction, and at the functions of the lockless walk as
     /// a whole. Needs x86-64, Linux and objdump.
     Disasm,
+    /// Writes the tables of docs/bench.md and README.md from the records in bench/records
+    Report {
+        /// Fail if a table would change, instead of writing it
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -116,5 +124,6 @@ fn run(task: Task) -> Outcome {
         Task::Tsan => memory::tsan(),
         Task::Valgrind => memory::valgrind(),
         Task::Disasm => disasm::run(),
+        Task::Report { check } => report::run(check),
     }
 }

@@ -1,7 +1,8 @@
 //! The models of crates/sync under loom and shuttle, their mutants, and the tables of both in docs/ordering.md.
 
+use crate::document;
 use crate::orderings::{ORDERINGS, STEPS};
-use crate::process::{self, Outcome, cargo, root, target_dir};
+use crate::process::{self, Outcome, cargo, target_dir};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 const DOCUMENT: &str = "docs/ordering.md";
+
+/// What brings its tables up to date.
+const REMEDY: &str = "run `cargo x model` and `cargo x mutants`";
 
 /// What a model prints when it is done: this, its name, and the columns of its row in the table.
 const REPORT: &str = "model: ";
@@ -46,7 +50,7 @@ pub(crate) fn model(names: &[String], check: bool) -> Outcome {
             return Ok(());
         }
         let table = table(&["Model", "Schedules", "Preemptions", "Outcomes that were reached"], rows);
-        document("models", &table, check)
+        document::splice(DOCUMENT, REMEDY, "models", &table, check)
     };
     result().into()
 }
@@ -77,8 +81,8 @@ pub(crate) fn mutants(ids: &[String], check: bool) -> Outcome {
         if chosen.len() < all.len() {
             return Ok(());
         }
-        document("orderings", &orderings_table(&killed), check)?;
-        document("steps", &steps_table(&killed), check)
+        document::splice(DOCUMENT, REMEDY, "orderings", &orderings_table(&killed), check)?;
+        document::splice(DOCUMENT, REMEDY, "steps", &steps_table(&killed), check)
     };
     result().into()
 }
@@ -143,29 +147,6 @@ fn table(head: &[&str], rows: Vec<String>) -> String {
     let rule = vec!["---"; head.len()].join(" | ");
     let lines = [head.join(" | "), rule].into_iter().chain(rows);
     lines.map(|line| format!("| {line} |\n")).collect()
-}
-
-/// Puts `table` between the marks of that name in the document, or checks that it is there already.
-fn document(name: &str, table: &str, check: bool) -> Result<(), String> {
-    let path = root().join(DOCUMENT);
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{DOCUMENT}: {error}"))?;
-    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->\n"));
-    let parts = text.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?)));
-    let Some((head, (old, tail))) = parts else {
-        return Err(format!("{DOCUMENT}: no place for the table `{name}`"));
-    };
-    if old == table {
-        return Ok(());
-    }
-    if check {
-        return Err(format!(
-            "{DOCUMENT}: the table `{name}` is out of date; run `cargo x model` and `cargo x mutants`"
-        ));
-    }
-    let new = [head, &begin, table, &end, tail].concat();
-    std::fs::write(&path, new).map_err(|error| format!("{DOCUMENT}: {error}"))?;
-    println!("{DOCUMENT}: wrote the table `{name}`");
-    Ok(())
 }
 
 /// The compiled models.

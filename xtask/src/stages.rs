@@ -1,7 +1,7 @@
 //! `cargo x test`: everything that must pass, one stage after the other.
 
 use crate::process::{self, Outcome, cargo, target_dir};
-use crate::{disasm, memory, models, tidy};
+use crate::{disasm, memory, models, report, tidy};
 use std::time::Instant;
 
 struct Stage {
@@ -24,6 +24,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "rows-engine", about: "the behaviour rows on the engine", run: || rows("engine") },
     Stage { name: "rows-ref", about: "the same without the lockless walk", run: || rows("engine-ref") },
     Stage { name: "disasm", about: "lookups write nothing shared", run: disasm::run },
+    Stage { name: "report", about: "the tables in the documents", run: || report::run(true) },
     Stage { name: "bench", about: "the main job once, quickly", run: bench },
 ];
 
