@@ -27,7 +27,7 @@ pub(super) fn first_difference(
         (from..to).find_map(|i| {
             let what = outcomes_differ(host.outcomes.get(i), engine.outcomes.get(i), known)?;
             let what = format!("{}: {what}", program.steps[i].1.print());
-            Some(Difference { system: system.to_owned(), step: Some(i), what, path: None, steps: i + 1 })
+            Some(Difference { system: system.to_owned(), what, path: None, moved: None, steps: i + 1 })
         })
     };
     for ((at, theirs), (_, ours)) in host.snapshots.iter().zip(&engine.snapshots) {
@@ -36,12 +36,19 @@ pub(super) fn first_difference(
             return (!is_known(&difference.what, known)).then_some(difference);
         }
         checked = *at;
-        if let Some((path, what)) = snapshots_differ(theirs, ours, before, known) {
+        let differs =
+            snapshots_differ(theirs, ours, known).map(|(path, what)| (path, what, None)).or_else(|| {
+                let (path, field, host) = moved_differently(theirs, ours, before?)?;
+                let say = |moved| if moved { "moved" } else { "stayed" };
+                let what = format!("{field}: {} on the host, {} in the engine", say(host), say(!host));
+                Some((path, what, Some((field, host))))
+            });
+        if let Some((path, what, moved)) = differs {
             return Some(Difference {
                 system: system.to_owned(),
-                step: None,
                 what: format!("after {at} calls, {}: {what}", show(&path)),
                 path: Some(path),
+                moved,
                 steps: *at,
             });
         }
@@ -113,12 +120,7 @@ fn stats_differ(a: &Stat, b: &Stat, known: &[String]) -> Option<String> {
 }
 
 /// The first object that differs, and how.
-fn snapshots_differ(
-    host: &Snapshot,
-    engine: &Snapshot,
-    before: Option<(&Snapshot, &Snapshot)>,
-    known: &[String],
-) -> Option<(Vec<u8>, String)> {
+fn snapshots_differ(host: &Snapshot, engine: &Snapshot, known: &[String]) -> Option<(Vec<u8>, String)> {
     for path in host.objects.keys().chain(engine.objects.keys()) {
         let (a, b) = match (host.objects.get(path), engine.objects.get(path)) {
             (Some(a), Some(b)) => (a, b),
@@ -129,21 +131,9 @@ fn snapshots_differ(
             return Some((path.clone(), what));
         }
     }
-    if aliases(host) != aliases(engine) {
-        let (a, b) = (aliases(host), aliases(engine));
-        let path = a.iter().find(|(path, first)| b.get(*path) != Some(first)).map(|(path, _)| path.clone());
-        return Some((path.unwrap_or_default(), "belongs to another set of hard links".to_owned()));
-    }
-    let (old_host, old_engine) = before?;
-    host.objects.iter().find_map(|(path, a)| {
-        let b = engine.objects.get(path)?;
-        let old = |snapshot: &Snapshot, ino| {
-            snapshot.objects.values().find(|s| s.stat.ino == ino).map(|s| s.stat.clone())
-        };
-        let old_a = old(old_host, a.stat.ino)?;
-        let old_b = old(old_engine, b.stat.ino)?;
-        moved_differently(&old_a, &a.stat, &old_b, &b.stat).map(|what| (path.clone(), what))
-    })
+    let (a, b) = (aliases(host), aliases(engine));
+    let path = a.iter().find(|(path, first)| b.get(*path) != Some(first)).map(|(path, _)| path.clone())?;
+    Some((path, "belongs to another set of hard links".to_owned()))
 }
 
 fn states_differ(a: &State, b: &State, known: &[String]) -> Option<String> {
@@ -173,20 +163,29 @@ fn aliases(snapshot: &Snapshot) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// Whether mtime and ctime have moved on one side only.
+/// The first object whose mtime or ctime has moved since the last snapshots on one side only: path, field, whether it
+/// was the host's.
 ///
 /// A directory may be stamped by link, unlink and rmdir with a coarse stamp of the other inode, so for directories only
 /// "the host has moved and the engine has not" counts. Access times are coarse on the host and prove nothing.
-fn moved_differently(old_a: &Stat, a: &Stat, old_b: &Stat, b: &Stat) -> Option<String> {
-    let directory = a.mode & 0o170000 == 0o040000;
-    let times = |s: &Stat| [s.mtime, s.ctime];
-    for (i, name) in ["mtime", "ctime"].into_iter().enumerate() {
-        let host = times(old_a)[i] != times(a)[i];
-        let engine = times(old_b)[i] != times(b)[i];
-        let wrong = if directory { host && !engine } else { host != engine };
-        if wrong {
-            let say = |moved| if moved { "moved" } else { "stayed" };
-            return Some(format!("{name}: {} on the host, {} in the engine", say(host), say(engine)));
+fn moved_differently(
+    host: &Snapshot,
+    engine: &Snapshot,
+    (old_host, old_engine): (&Snapshot, &Snapshot),
+) -> Option<(Vec<u8>, &'static str, bool)> {
+    let (old_host, old_engine) = (old_host.by_inode(), old_engine.by_inode());
+    let times = |s: &Stat| [("mtime", s.mtime), ("ctime", s.ctime)];
+    for (path, a) in &host.objects {
+        let (a, b) = (&a.stat, &engine.objects.get(path)?.stat);
+        let (Some(old_a), Some(old_b)) = (old_host.get(&a.ino), old_engine.get(&b.ino)) else { continue };
+        let directory = a.mode & 0o170000 == 0o040000;
+        for i in 0..2 {
+            let (field, now) = times(a)[i];
+            let host_moved = times(old_a)[i].1 != now;
+            let engine_moved = times(old_b)[i].1 != times(b)[i].1;
+            if host_moved != engine_moved && (host_moved || !directory) {
+                return Some((path.clone(), field, host_moved));
+            }
         }
     }
     None

@@ -538,7 +538,9 @@ impl Generator {
             10 => b"trusted.a",
             11 => b"security.a",
             12 => b"security.capability",
-            13 => self.rng.pick(&["user.", "user", "system.foo", "foo.bar", "trusted.", "security."]).as_bytes(),
+            13 => {
+                self.rng.pick(&["user.", "user", "system.foo", "foo.bar", "trusted.", "security."]).as_bytes()
+            }
             14 => b"",
             _ => b"user.c",
         };

@@ -41,12 +41,12 @@ pub struct Trace {
 pub struct Difference {
     /// The engine that differs from the host.
     pub system: String,
-    /// Index of the call that answered differently, if it was a call.
-    pub step: Option<usize>,
     /// What differs, for a person.
     pub what: String,
     /// Path of the object whose state differs, if it was a snapshot.
     pub path: Option<Vec<u8>>,
+    /// A time that has moved on one side only, and whether that was the host.
+    pub moved: Option<(&'static str, bool)>,
     /// Calls made before the difference showed.
     pub steps: usize,
 }
@@ -109,11 +109,24 @@ impl Program {
             .map(|i| format!("t{i} = {}", self.tasks[i].print()))
             .collect();
         out.push_str(&format!("tasks = {{ {} }}\ncalls = [\n", tasks.join(", ")));
-        for ((task, op), outcome) in self.steps.iter().zip(&host.outcomes) {
+        for (i, ((task, op), outcome)) in self.steps.iter().zip(&host.outcomes).enumerate() {
+            if let (Some(path), Some(_), true) =
+                (&difference.path, difference.moved, i + 1 == self.steps.len())
+            {
+                let lstat = snapshot::lstat(path).print();
+                out.push_str(&format!(
+                    "  {{ task = \"root\", {lstat}, bind = \"before\", expect = \"ok\" }},\n"
+                ));
+            }
             let expect = Expect::exactly(outcome, full).print(op.kind());
             out.push_str(&format!("  {{ task = \"t{task}\", {}, expect = {expect} }},\n", op.print()));
         }
-        if let (Some(path), Some((_, snapshot))) = (&difference.path, host.snapshots.last()) {
+        if let (Some(path), Some((field, moved))) = (&difference.path, difference.moved) {
+            let (lstat, relation) = (snapshot::lstat(path).print(), if moved { "changed" } else { "same" });
+            out.push_str(&format!(
+                "  {{ task = \"root\", {lstat}, expect = {{ since = \"before\", {relation} = [\"{field}\"] }} }},\n"
+            ));
+        } else if let (Some(path), Some((_, snapshot))) = (&difference.path, host.snapshots.last()) {
             for (op, outcome) in snapshot::calls_for(snapshot, path) {
                 let expect = Expect::exactly(&outcome, full).print(op.kind());
                 out.push_str(&format!("  {{ task = \"root\", {}, expect = {expect} }},\n", op.print()));

@@ -24,6 +24,12 @@ struct Shrinker<'a, 'b> {
 pub(super) fn shrink(program: Program, attempt: &mut Try<'_>) -> Result<Program, String> {
     let mut shrinker = Shrinker { best: program, attempt, left: BUDGET };
     shrinker.cut_the_end()?;
+    // With a snapshot after every call, a difference shows where it arises.
+    let mut candidate = shrinker.best.clone();
+    candidate.interval = 1;
+    if shrinker.keep(candidate)? {
+        shrinker.cut_the_end()?;
+    }
     loop {
         let before = shrinker.size();
         shrinker.drop_steps()?;

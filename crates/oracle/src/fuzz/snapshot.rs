@@ -32,11 +32,18 @@ pub struct State {
     pub values: Vec<Outcome>,
 }
 
+impl Snapshot {
+    /// Attributes by inode number.
+    pub(super) fn by_inode(&self) -> BTreeMap<u64, &Stat> {
+        self.objects.values().map(|state| (state.stat.ino, &state.stat)).collect()
+    }
+}
+
 fn absolute(path: &[u8]) -> Mem {
     Mem::Bytes([b"/", path].concat())
 }
 
-fn lstat(path: &[u8]) -> Op {
+pub(super) fn lstat(path: &[u8]) -> Op {
     Op::Lstat { path: absolute(path), buf: crate::args::Struct { bad: false } }
 }
 
