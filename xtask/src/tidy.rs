@@ -40,12 +40,24 @@ struct File {
 }
 
 pub(crate) fn run() -> Outcome {
-    let tools =
-        [cargo("fmt --all --check"), cargo("clippy --quiet --workspace --all-targets -- --deny warnings"), {
-            let mut doc = cargo("doc --quiet --workspace --no-deps --document-private-items");
-            doc.env("RUSTDOCFLAGS", "--deny warnings");
-            doc
-        }];
+    let clippy = |targets: &str| cargo(&format!("clippy --quiet {targets} -- --deny warnings"));
+    // The tests that only exist for a model checker.
+    let checked = |checker: &str, test: &str| {
+        let mut clippy = clippy(&format!("--package rcuwalk-sync --test {test}"));
+        process::rustflags(&mut clippy, &format!("--cfg {checker}"));
+        clippy.env("CARGO_TARGET_DIR", process::target_dir(checker));
+        clippy
+    };
+    // The library and the program have one name, and would write into one directory.
+    let mut doc = cargo("doc --quiet --workspace --no-deps --document-private-items --lib");
+    doc.env("RUSTDOCFLAGS", "--deny warnings");
+    let tools = [
+        cargo("fmt --all --check"),
+        clippy("--workspace --all-targets"),
+        checked("loom", "models"),
+        checked("shuttle", "stress"),
+        doc,
+    ];
     let mut wrong: Vec<String> =
         tools.into_iter().filter_map(|mut tool| process::run(&mut tool).err()).collect();
     if works(&mut cargo("deny --version")) {
