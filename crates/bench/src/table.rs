@@ -67,6 +67,7 @@ fn head(report: &Report, out: &mut String) {
         checked.readdir_mismatch
     );
     let mut types: Vec<&str> = report.workloads.iter().map(|about| about.fstype.as_str()).collect();
+    types.sort_unstable();
     types.dedup();
     if !types.is_empty() {
         let _ = writeln!(out, "file systems of the host below the rows: {}", types.join(", "));

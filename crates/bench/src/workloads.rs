@@ -137,7 +137,7 @@ fn parallel(files: &[CString], threads: usize) -> Vec<Case> {
 /// Files that every contender can stat and open, at most one in a directory where that goes, the best one first.
 fn hit_files(tree: &Tree, threads: usize, contenders: &[&dyn Contender]) -> Vec<CString> {
     let mut files: Vec<&CString> =
-        tree.entries.iter().filter(|e| e.attr.is_file() && e.attr.size > 0).map(|e| &e.path).collect();
+        tree.entries.iter().filter(|e| e.attr.is_file()).map(|e| &e.path).collect();
     files.sort_unstable_by_key(|path| {
         let path = path.to_bytes();
         (path != FAVOURITE, components(path).abs_diff(HIT_DEPTH), path)
