@@ -1,4 +1,5 @@
 //! `rcuwalk-oracle`: runs behaviour rows on the host kernel, on a mounted filesystem, on the engine.
+#![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
