@@ -99,6 +99,10 @@ impl Kernel {
         let i = self.store.inode(inode);
         let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
         let _change = i.seq.write();
+        if i.acl.get() != 0 && mode != i.mode.get() & 0xffff {
+            // The ACL is made to agree with the mode, which stamps even where nothing else does.
+            self.store.touch(ns, inode, Touch::C, self.now());
+        }
         i.mode.set(i.mode.get() & !0xffff | mode);
         self.remove_file_caps(ns, inode);
     }
@@ -401,7 +405,10 @@ impl Kernel {
             file.pos.set(next);
             n += 1;
         }
-        let mut at = if n < max { self.first_child_from(file) } else { 0 };
+        if n == max || file.pos.get() == END_OF_DIRECTORY {
+            return Ok(n);
+        }
+        let mut at = self.first_child_from(file);
         while at != 0 && n < max {
             let links = store.links(at);
             let next = u64::from(links.offset.get()) + 1;
@@ -411,6 +418,10 @@ impl Kernel {
             file.cursor.set(at);
             at = links.sib_next.get();
             n += 1;
+        }
+        if at == 0 {
+            // Who came to the end stays there, whatever is added, until it seeks.
+            file.pos.set(END_OF_DIRECTORY);
         }
         Ok(n)
     }
@@ -435,6 +446,9 @@ impl Kernel {
         at
     }
 }
+
+/// The position behind all entries, beyond every offset.
+const END_OF_DIRECTORY: u64 = 1 << 32;
 
 fn push(out: &mut Vec<Dirent>, entry: Dirent) -> Result<()> {
     out.try_reserve(1).map_err(|_| Errno::ENOMEM)?;

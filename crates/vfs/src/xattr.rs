@@ -3,6 +3,7 @@
 //! Kernel: fs/xattr.c, fs/posix_acl.c.
 
 use crate::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
+use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::inode::Touch;
 use crate::kernel::Kernel;
@@ -232,6 +233,13 @@ impl Task {
         if !exists && flags & XATTR_REPLACE != 0 {
             return Err(Errno::ENODATA);
         }
+        let caps;
+        let value = if kind == Kind::Caps {
+            caps = caps_stored_by(&self.cred, kernel.id_view(place.mnt).sb_ns, value)?;
+            &caps
+        } else {
+            value
+        };
         kernel.store_xattr(&mut ns, inode, name, value)?;
         self.stamp(&mut ns, inode);
         Ok(())
@@ -361,6 +369,24 @@ fn check_caps_value(value: &[u8]) -> Result<()> {
         (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24) => Ok(()),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// What is stored when this credential sets a `security.capability` value: unless it may set file capabilities for the
+/// whole file system, they count only for programs of its namespace, which version 3 says.
+///
+/// Kernel: security/commoncap.c `cap_convert_nscap()`.
+fn caps_stored_by(cred: &Cred, sb_ns: &UserNamespace, value: &[u8]) -> Result<Vec<u8>> {
+    const VERSION_3: u32 = 0x0300_0000;
+    let root = value.get(20..).and_then(|root| root.first_chunk()).copied().map(u32::from_le_bytes);
+    if root.is_none() && cred.ns_capable(sb_ns, CAP_SETFCAP) {
+        return Ok(value.to_vec());
+    }
+    let root = cred.user_ns().make_kuid(root.unwrap_or(0));
+    let (Some(magic), Some(sets), true) = (value.first_chunk(), value.get(4..20), root != INVALID_ID) else {
+        return Err(Errno::EINVAL);
+    };
+    let magic = VERSION_3 | u32::from_le_bytes(*magic) & 1;
+    Ok([&magic.to_le_bytes(), sets, &root.to_le_bytes()].concat())
 }
 
 /// A stored `security.capability` value as a task of this namespace reads it: one of version 3 whose root is the root of
