@@ -7,6 +7,9 @@ use crate::sys::Frame;
 use crate::text;
 use crate::words::{CapSet, Mode, MountAttributes, OpenFlags, ResolveFlags, XattrFlags};
 
+/// Kind of arguments that a row does not write.
+pub const NO_KEY: &str = "result";
+
 /// One argument of a call.
 pub trait Arg: Sized {
     /// What it is called in the list of calls (`rcuwalk-oracle calls`).
@@ -327,7 +330,7 @@ impl<const SIZE: usize> Arg for Struct<SIZE> {
 pub struct ThreeIds;
 
 impl Arg for ThreeIds {
-    const KIND: &'static str = "three result pointers";
+    const KIND: &'static str = NO_KEY;
 
     fn read(node: Node<'_>) -> Read<ThreeIds> {
         Err(node.problem("takes no value"))
@@ -927,7 +930,7 @@ impl Arg for CapSets {
 pub struct CapRoom;
 
 impl Arg for CapRoom {
-    const KIND: &'static str = "result pointer";
+    const KIND: &'static str = NO_KEY;
 
     fn read(node: Node<'_>) -> Read<CapRoom> {
         Err(node.problem("takes no value"))

@@ -30,7 +30,7 @@ pub struct Engine {
 /// What the engine does not offer yet. Rows that need it are skipped by name; the list is what remains to be done.
 pub const UNSUPPORTED: &[(Need, &str)] = &[
     (Need::Memory, "the typed interface takes slices, not addresses"),
-    (Need::Proc, "no /proc"),
+    (Need::Proc, PROC),
     (Need::Sysctl, "settings are fixed when the file system is made"),
     (Need::Lock, "no file locks"),
 ];
@@ -92,9 +92,18 @@ impl Backend for Engine {
     }
 }
 
-/// Why the typed interface cannot make this call, if it cannot.
+const SIZE: &str = "the typed interface has no buffer sizes";
+const XATTRAT: &str = "no *xattrat calls";
+const FALLOCATE: &str = "no fallocate";
+const PIVOT_ROOT: &str = "no pivot_root";
+const LIMIT: &str = "no such limit";
+const PROC: &str = "no /proc";
+
+/// Calls and arguments that the engine does not offer yet, beside [`UNSUPPORTED`].
+pub const LACKING: &[&str] = &[SIZE, XATTRAT, FALLOCATE, PIVOT_ROOT, LIMIT, PROC];
+
+/// Why the typed interface cannot make this call, if it cannot: one of [`LACKING`].
 fn lacks(op: &Op) -> Option<&'static str> {
-    const SIZE: &str = "the typed interface has no buffer sizes";
     let odd = |room: &Room, usual: i64| (room.size != usual).then_some(SIZE);
     match op {
         Op::Readlink { room, .. } | Op::Readlinkat { room, .. } | Op::Getcwd { room } => odd(room, 4096),
@@ -106,13 +115,13 @@ fn lacks(op: &Op) -> Option<&'static str> {
         | Op::Flistxattr { room, .. }
         | Op::Getdents { room, .. } => odd(room, 65536),
         Op::Setxattrat { .. } | Op::Getxattrat { .. } | Op::Listxattrat { .. } | Op::Removexattrat { .. } => {
-            Some("no *xattrat calls")
+            Some(XATTRAT)
         }
-        Op::Fallocate { .. } => Some("no fallocate"),
-        Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some("no /proc"),
+        Op::Fallocate { .. } => Some(FALLOCATE),
+        Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
-        Op::PivotRoot { .. } => Some("no pivot_root"),
-        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some("no such limit"),
+        Op::PivotRoot { .. } => Some(PIVOT_ROOT),
+        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some(LIMIT),
         _ => None,
     }
 }

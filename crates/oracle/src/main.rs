@@ -10,7 +10,7 @@ use rcuwalk_oracle::SingleThreaded;
 use rcuwalk_oracle::backend::Backend;
 use rcuwalk_oracle::case::{self, Case};
 use rcuwalk_oracle::divergence::Divergences;
-use rcuwalk_oracle::host::{Host, Place};
+use rcuwalk_oracle::host::{Host, Place, SettingsGuard};
 use rcuwalk_oracle::need::Need;
 use rcuwalk_oracle::op::Op;
 use rcuwalk_oracle::{launch, report};
@@ -118,13 +118,7 @@ fn main() -> ExitCode {
 
 fn list_calls() {
     for call in Op::ALL {
-        let args: Vec<String> = call
-            .args
-            .iter()
-            .map(|(name, kind, optional)| format!("{name}{}: {kind}", if *optional { "?" } else { "" }))
-            .collect();
-        println!("{} {{ {} }} -> {:?}", call.name, args.join(", "), call.kind);
-        println!("    {}", call.about.trim());
+        println!("{}", call.line());
     }
 }
 
@@ -177,8 +171,10 @@ fn run_rows(rows: &Rows) -> Result<ExitCode, String> {
     let single = SingleThreaded::claim().map_err(|e| e.to_string())?;
     let (cases, divergences) = select(rows)?;
     let backend = backend(rows, &single)?;
+    let guard = if rows.sysctl { Some(SettingsGuard::new(&cases).map_err(|e| e.to_string())?) } else { None };
     let results =
         launch::run_all(&cases, &*backend, &divergences, &single, rows.jobs).map_err(|e| e.to_string())?;
+    drop(guard);
     if results.len() != cases.len() {
         return Err(format!("{} of {} rows have no result", cases.len() - results.len(), cases.len()));
     }

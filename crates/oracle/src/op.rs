@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
-    Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, Mem, MountAttr, Name, Room,
-    SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
+    Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, Mem, MountAttr, NO_KEY, Name,
+    Room, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
@@ -27,6 +27,22 @@ pub struct Description {
     pub args: &'static [(&'static str, &'static str, bool)],
     /// Kind of the answer.
     pub kind: Kind,
+}
+
+impl Description {
+    /// One line: name, keys with the kind of their values (`?`: may be left out), kind of the answer, what it is.
+    pub fn line(&self) -> String {
+        let keys = self.args.iter().filter(|(_, kind, _)| *kind != NO_KEY);
+        let keys: Vec<String> = keys
+            .map(|(name, kind, optional)| format!("{name}{}: {kind}", if *optional { "?" } else { "" }))
+            .collect();
+        let answer = match self.kind {
+            Kind::Done => String::new(),
+            kind => format!(" -> {}", format!("{kind:?}").to_lowercase()),
+        };
+        format!("{} {{ {} }}{answer}: {}", self.name, keys.join(", "), self.about.trim())
+            .replace("{  }", "{}")
+    }
 }
 
 macro_rules! is_optional {

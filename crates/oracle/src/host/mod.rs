@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use crate::backend::{Backend, World};
 use crate::case::Case;
 use crate::need::Need;
+use crate::op::Op;
 use crate::sys::SingleThreaded;
 
 /// Where worlds are made.
@@ -70,6 +71,41 @@ impl Host {
     pub fn without(mut self, needs: &[Need]) -> Host {
         self.lacking.extend(needs);
         self
+    }
+}
+
+/// Puts machine-wide settings back when it is dropped, whatever has become of the rows that changed them.
+#[derive(Debug)]
+pub struct SettingsGuard(Vec<(PathBuf, String)>);
+
+impl SettingsGuard {
+    /// Notes the present values of the settings that `cases` change.
+    ///
+    /// # Errors
+    ///
+    /// If a setting cannot be read.
+    pub fn new(cases: &[Case]) -> std::io::Result<SettingsGuard> {
+        let mut settings = Vec::new();
+        for step in cases.iter().flat_map(|case| case.setup.iter().chain(&case.calls)) {
+            if let Op::Sysctl { name, .. } = &step.op {
+                let path = PathBuf::from(format!("/proc/sys/{}", name.0.replace('.', "/")));
+                if !settings.iter().any(|(known, _)| *known == path) {
+                    let value = std::fs::read_to_string(&path)?;
+                    settings.push((path, value));
+                }
+            }
+        }
+        Ok(SettingsGuard(settings))
+    }
+}
+
+impl Drop for SettingsGuard {
+    fn drop(&mut self) {
+        for (path, value) in &self.0 {
+            if let Err(e) = std::fs::write(path, value.trim()) {
+                eprintln!("could not restore {} to {value}: {e}", path.display());
+            }
+        }
     }
 }
 
