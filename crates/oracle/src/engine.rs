@@ -408,6 +408,7 @@ fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
         }
         Op::Chown { path, uid, gid } => done(task.chown(bytes(path), uid.0, gid.0)),
         Op::Lchown { path, uid, gid } => done(task.lchown(bytes(path), uid.0, gid.0)),
+        Op::Getflags { fd } => answer(task.getflags(fd.raw()), |flags| Outcome::Number(i64::from(flags))),
         Op::Setflags { fd, flags } => done(task.setflags(fd.raw(), flags.0.0 as u32)),
         Op::Fchown { fd, uid, gid } => done(task.fchown(fd.raw(), uid.0, gid.0)),
         Op::Fchownat { dirfd, path, uid, gid, flags } => {

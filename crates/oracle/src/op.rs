@@ -333,6 +333,8 @@ ops! {
     Removexattrat "removexattrat" (dirfd: Fd = Fd::CWD, path: Mem, at_flags: AtFlags = AtFlags(0), name: Mem) -> Done via removexattrat needs Xattr;
     /// ioctl(2) `FS_IOC_SETFLAGS`
     Setflags "setflags" (fd: Fd, flags: SetFlags) -> Done via ioctl needs InodeFlags;
+    /// ioctl(2) `FS_IOC_GETFLAGS`
+    Getflags "getflags" (fd: Fd) -> Number via harness needs InodeFlags;
 
     /// chdir(2)
     Chdir "chdir" (path: Mem) -> Done via chdir;

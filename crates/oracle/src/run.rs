@@ -296,7 +296,13 @@ impl Builder<'_> {
             let Outcome::Fd(fd) = self.call(&open)? else {
                 return Err(Mismatch::general("open answered no descriptor"));
             };
-            self.call(&Op::Setflags { fd: Fd::Raw(fd), flags: SetFlags(InodeFlags(entry.iflags)) })?;
+            // What the file system set by itself stays: ext4 refuses to lose its extents flag.
+            let present = match self.world.call(self.task, &Op::Getflags { fd: Fd::Raw(fd) }) {
+                Outcome::Number(flags) => flags as u64,
+                _ => 0,
+            };
+            let flags = SetFlags(InodeFlags(present | entry.iflags));
+            self.call(&Op::Setflags { fd: Fd::Raw(fd), flags })?;
             self.call(&Op::Close { fd: Fd::Raw(fd) })?;
         }
         Ok(())

@@ -132,6 +132,7 @@ impl Task {
         match op {
             Op::Execve { .. } | Op::Execveat { .. } | Op::Execvp { .. } => exec::perform(&self.single, op),
             Op::Getgroups {} => getgroups(),
+            Op::Getflags { fd } => getflags(fd.raw()),
             Op::Setrlimit { resource, soft } => match set_soft_limit(resource.0, soft.soft) {
                 Ok(_) => Outcome::Done,
                 Err(errno) => Outcome::Error(errno),
@@ -246,6 +247,18 @@ fn entries(mut out: &[u8]) -> Vec<(Vec<u8>, u8)> {
         out = &out[len..];
     }
     entries
+}
+
+fn getflags(fd: i32) -> Outcome {
+    const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
+    let mut frame = Frame::new();
+    frame.int(i64::from(fd) as u64);
+    frame.int(FS_IOC_GETFLAGS);
+    frame.room(8);
+    match frame.call(nr::ioctl) {
+        Ok(_) => Outcome::Number(i64::from(word(&frame.out()[..4]))),
+        Err(errno) => Outcome::Error(errno),
+    }
 }
 
 fn getgroups() -> Outcome {
