@@ -147,11 +147,6 @@ pub fn entry_type_name(kind: u8) -> &'static str {
 }
 
 impl Stat {
-    /// Device and inode number.
-    pub fn identity(&self) -> (u64, u64) {
-        (self.dev, self.ino)
-    }
-
     /// Reads the x86-64 `struct stat`.
     pub fn from_stat(b: &[u8]) -> Stat {
         let word = |at: usize| u64::from_ne_bytes(b[at..at + 8].try_into().expect("eight bytes"));

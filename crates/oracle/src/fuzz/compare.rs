@@ -152,12 +152,12 @@ fn states_differ(a: &State, b: &State, known: &[String]) -> Option<String> {
 
 /// For each path, the first path of the same inode.
 fn aliases(snapshot: &Snapshot) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut first: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
+    let mut first: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     snapshot
         .objects
         .iter()
         .map(|(path, state)| {
-            let name = first.entry(state.stat.identity()).or_insert_with(|| path.clone());
+            let name = first.entry(state.stat.ino).or_insert_with(|| path.clone());
             (path.clone(), name.clone())
         })
         .collect()
@@ -177,9 +177,7 @@ fn moved_differently(
     let times = |s: &Stat| [("mtime", s.mtime), ("ctime", s.ctime)];
     for (path, a) in &host.objects {
         let (a, b) = (&a.stat, &engine.objects.get(path)?.stat);
-        let (Some(old_a), Some(old_b)) = (old_host.get(&a.identity()), old_engine.get(&b.identity())) else {
-            continue;
-        };
+        let (Some(old_a), Some(old_b)) = (old_host.get(&a.ino), old_engine.get(&b.ino)) else { continue };
         let directory = a.mode & 0o170000 == 0o040000;
         for i in 0..2 {
             let (field, now) = times(a)[i];

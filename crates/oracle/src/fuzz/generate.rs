@@ -5,8 +5,8 @@
 //! hint, not a judgement: a wrong one costs aim, and shows when the traces are compared.
 
 use crate::args::{
-    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Mem, MountAttr, Room, SetFlags, Struct,
-    ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector,
+    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, Int, Mem, Room, SetFlags, Struct, ThreeIds, Times,
+    UTIME_NOW, UTIME_OMIT, Vector,
 };
 use crate::backend::World;
 use crate::fuzz::program::{Program, Run, Trace};
@@ -17,9 +17,8 @@ use crate::run::Mismatch;
 use crate::text;
 use crate::tree::{Contents, Entry, Object};
 use crate::words::{
-    AccessMode, AtFlags, CapSet, Capability, FcntlCommand, InodeFlags, Mode, MountAttributes, MountFlags,
-    OpenFlags, RenameFlags, ResolveFlags, Securebits, StatxMask, UmountFlags, UnshareFlags, Whence,
-    XattrFlags,
+    AccessMode, AtFlags, CapSet, Capability, FcntlCommand, InodeFlags, Mode, OpenFlags, RenameFlags,
+    ResolveFlags, Securebits, StatxMask, Whence, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.
@@ -98,28 +97,12 @@ pub struct Generator {
     open: Vec<Vec<Descriptor>>,
     /// The task whose call is being made.
     task: usize,
-    /// Whether the program mounts.
-    mounts: bool,
-    /// Whether the program makes user namespaces.
-    namespaces: bool,
-    /// Tasks that have made one.
-    unshared: Vec<bool>,
 }
 
 impl Generator {
     /// The generator of `seed`.
     pub fn new(seed: u64) -> Generator {
-        let mut rng = Rng(seed);
-        let (mounts, namespaces) = (rng.chance(15), rng.chance(10));
-        Generator {
-            rng,
-            known: Vec::new(),
-            open: Vec::new(),
-            task: 0,
-            mounts,
-            namespaces,
-            unshared: Vec::new(),
-        }
+        Generator { rng: Rng(seed), known: Vec::new(), open: Vec::new(), task: 0 }
     }
 
     /// A whole program, made while it runs in `world`, and what that world made of it. Capability sets are limited to
@@ -135,7 +118,6 @@ impl Generator {
         let mut program = program.with_capabilities(full);
         let mut run = Run::start(&program, world)?;
         self.open = vec![Vec::new(); program.tasks.len()];
-        self.unshared = vec![false; program.tasks.len()];
         while program.steps.len() < STEPS {
             self.task = self.rng.below(program.tasks.len());
             for _ in 0..=self.rng.below(BURST).min(STEPS - program.steps.len() - 1) {
@@ -597,12 +579,6 @@ impl Generator {
     // ---- calls -------------------------------------------------------------------------------------------------
 
     fn op(&mut self) -> Op {
-        if self.mounts && self.rng.chance(15) {
-            return self.mount();
-        }
-        if self.namespaces && self.rng.chance(4) {
-            return self.namespace();
-        }
         match self.rng.below(100) {
             0..11 => self.look(),
             11 => self.execute(),
@@ -814,78 +790,6 @@ impl Generator {
             7 | 8 => Op::Umask { mask: self.mode() },
             _ => Op::Getcwd { room: Room::of(4096) },
         }
-    }
-
-    /// A random choice among these flags, each with one chance in four.
-    fn some_of(&mut self, flags: &[u64]) -> u64 {
-        flags.iter().filter(|_| self.rng.chance(25)).fold(0, |all, flag| all | flag)
-    }
-
-    /// The path of something that exists, but not of the root.
-    fn below_root(&mut self) -> Vec<u8> {
-        let path = self.existing(if self.rng.0 & 7 == 0 { Want::File } else { Want::Dir });
-        if path == b"/" { b"/a".to_vec() } else { path }
-    }
-
-    fn mount(&mut self) -> Op {
-        const BIND: u64 = 0x1000;
-        const REC: u64 = 0x4000;
-        let none = Mem::Bytes(Vec::new());
-        let kind = if self.rng.chance(80) { Want::Dir } else { Want::File };
-        let (source, target) = (self.path(kind), Mem::Bytes(self.below_root()));
-        let mount = |source: Mem, flags: u64, fstype: &[u8], data: &[u8]| Op::Mount {
-            source,
-            target,
-            fstype: Mem::Bytes(fstype.to_vec()),
-            flags: MountFlags(flags),
-            data: Mem::Bytes(data.to_vec()),
-        };
-        match self.rng.below(20) {
-            0..7 => mount(source, BIND | self.some_of(&[REC]), b"", b""),
-            7..11 => {
-                // Read-only, nosuid, nodev, noexec, nosymfollow, noatime, nodiratime, strictatime.
-                let flags = self.some_of(&[1, 2, 4, 8, 0x100, 0x400, 0x800, 1 << 24]);
-                mount(none, BIND | 0x20 | flags, b"", b"")
-            }
-            11..13 => {
-                let flags = self.some_of(&[1, 2, 4, 8]);
-                mount(Mem::Bytes(b"none".to_vec()), flags, b"tmpfs", b"mode=0777")
-            }
-            13..17 => {
-                let flags = *self.rng.pick(&[0, 0, 2, 2, 4, 8, 10, 6]);
-                // Not the root: without it little is left to compare.
-                Op::Umount2 { target: Mem::Bytes(self.below_root()), flags: UmountFlags(flags) }
-            }
-            17 => {
-                let propagation = *self.rng.pick(&[1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 20]);
-                mount(none, propagation | self.some_of(&[REC]), b"", b"")
-            }
-            18 => mount(source, 0x2000, b"", b""),
-            _ => {
-                let flags = self.some_of(&[1, 2, 4, 8, 0x80, 0x20_0000]);
-                let cleared = self.some_of(&[1, 2, 4, 8, 0x70, 0x20_0000]);
-                let attr = MountAttr {
-                    set: MountAttributes(flags),
-                    clr: MountAttributes(cleared),
-                    propagation: MountFlags(0),
-                    userns: Fd::Raw(0),
-                    size: 32,
-                };
-                Op::MountSetattr { dirfd: Fd::CWD, path: self.path(Want::Dir), flags: AtFlags(0), attr }
-            }
-        }
-    }
-
-    fn namespace(&mut self) -> Op {
-        if self.unshared[self.task] {
-            // Fails the second time.
-            let map =
-                |rng: &mut Rng| IdMap(vec![(0, *rng.pick(&IDS), 1), (5, 1001, *rng.pick(&[1, 2, 5000]))]);
-            return Op::MapIds { uid_map: map(&mut self.rng), gid_map: map(&mut self.rng) };
-        }
-        self.unshared[self.task] = true;
-        let flags = *self.rng.pick(&[0x1000_0000, 0x1000_0000, 0x1002_0000, 0x2_0000]);
-        Op::Unshare { flags: UnshareFlags(flags) }
     }
 
     fn execute(&mut self) -> Op {

@@ -1,5 +1,4 @@
-//! The host's side: a process with a private tmpfs that runs program after program, and one that makes a whole new world
-//! for each program that mounts or unshares.
+//! The host's side: one process with a private tmpfs that runs program after program.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -8,37 +7,34 @@ use std::time::Duration;
 use crate::fuzz::program::{Program, Trace};
 use crate::host::{HostWorld, Place, receive, send};
 use crate::run::Mismatch;
-use crate::sys::{SingleThreaded, exit_now, ignore_signals, wait};
+use crate::sys::{SingleThreaded, exit_now, ignore_signals};
 use rcuwalk::perm::Protected;
 
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The executor processes.
+/// The executor process.
 pub(super) struct Executor {
-    /// One world, emptied between programs.
-    steady: UnixStream,
-    /// A world for each program.
-    fresh: UnixStream,
-    /// Which of the two runs the present program.
-    busy_fresh: bool,
+    channel: UnixStream,
     full_caps: u64,
 }
 
-/// Sends `program`'s trace, or why there is none.
-type Answer = Result<Trace, String>;
-
 impl Executor {
-    /// Starts them.
+    /// Starts it.
     pub(super) fn start(single: &SingleThreaded) -> Result<Executor, String> {
         if !crate::host::is_root() {
             return Err("fuzzing against the kernel needs root".to_owned());
         }
         ignore_signals();
-        let fresh = start(single, serve_fresh)?;
-        let mut steady = start(single, serve_steady)?;
-        let full_caps: Result<u64, String> = receive(&mut steady)?.ok_or("the host's executor ended")?;
-        Ok(Executor { steady, fresh, busy_fresh: false, full_caps: full_caps? })
+        let (mut ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+        if single.fork().map_err(|e| e.to_string())?.is_none() {
+            drop(ours);
+            serve(single, theirs);
+        }
+        drop(theirs);
+        ours.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+        let full_caps: Result<u64, String> = receive(&mut ours)?.ok_or("the host's executor ended")?;
+        Ok(Executor { channel: ours, full_caps: full_caps? })
     }
 
     /// Every capability a task on the host can have.
@@ -48,73 +44,39 @@ impl Executor {
 
     /// Sends a program.
     pub(super) fn send(&mut self, program: &Program) -> Result<(), String> {
-        self.busy_fresh = program.needs_a_world_of_its_own();
-        send(if self.busy_fresh { &mut self.fresh } else { &mut self.steady }, program)
+        send(&mut self.channel, program)
     }
 
     /// Receives what the host made of it.
-    pub(super) fn receive(&mut self) -> Answer {
-        let channel = if self.busy_fresh { &mut self.fresh } else { &mut self.steady };
-        let answer: Answer = receive(channel)?.ok_or("the host's executor ended while running a program")?;
-        answer.map_err(|why| format!("on the host: {why}"))
+    pub(super) fn receive(&mut self) -> Result<Trace, String> {
+        let trace: Result<Trace, String> =
+            receive(&mut self.channel)?.ok_or("the host's executor ended while running a program")?;
+        trace.map_err(|why| format!("on the host: {why}"))
     }
 }
 
-/// Forks a process that serves programs.
-fn start(single: &SingleThreaded, serve: fn(&SingleThreaded, UnixStream)) -> Result<UnixStream, String> {
-    let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
-    if single.fork().map_err(|e| e.to_string())?.is_none() {
-        drop(ours);
-        serve(single, theirs);
-        exit_now(0);
-    }
-    ours.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
-    Ok(ours)
-}
-
-/// Runs programs in one world until the other end closes.
-fn serve_steady(single: &SingleThreaded, mut channel: UnixStream) {
+/// Runs programs until the other end closes.
+fn serve(single: &SingleThreaded, mut channel: UnixStream) -> ! {
     let mut world = match HostWorld::new(single, &Place::Tmpfs) {
         Ok(world) => world,
         Err(why) => {
-            // If nobody listens any more, nobody misses it.
             let _ = send(&mut channel, &Err::<u64, String>(why));
-            return;
+            exit_now(1);
         }
     };
     if send(&mut channel, &Ok::<u64, String>(crate::backend::World::full_caps(&world))).is_err() {
-        return;
+        exit_now(1);
     }
     while let Ok(Some(program)) = receive::<Program>(&mut channel) {
-        let answer = world.renew().and_then(|()| run(&program, &mut world));
-        if send(&mut channel, &answer).is_err() {
-            return;
+        let trace = world.renew().and_then(|()| {
+            program.run(&mut world).map_err(|m: Mismatch| format!("{} {}", m.call, m.difference))
+        });
+        if send(&mut channel, &trace).is_err() {
+            break;
         }
     }
-}
-
-/// Runs each program in a process and a world of its own until the other end closes.
-fn serve_fresh(single: &SingleThreaded, mut channel: UnixStream) {
-    while let Ok(Some(program)) = receive::<Program>(&mut channel) {
-        match single.fork() {
-            Ok(Some(pid)) => {
-                // Its answer went through the channel it shares with this process.
-                let _ = wait(pid, true);
-            }
-            Ok(None) => {
-                let answer =
-                    HostWorld::new(single, &Place::Tmpfs).and_then(|mut world| run(&program, &mut world));
-                exit_now(i32::from(send(&mut channel, &answer).is_err()));
-            }
-            Err(e) => {
-                let _ = send(&mut channel, &Answer::Err(e.to_string()));
-            }
-        }
-    }
-}
-
-fn run(program: &Program, world: &mut HostWorld) -> Answer {
-    program.run(world).map_err(|m: Mismatch| format!("{} {}", m.call, m.difference))
+    drop(world);
+    exit_now(0)
 }
 
 /// The host's `fs.protected_*`, which the engine is to have as well.

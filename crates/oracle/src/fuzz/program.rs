@@ -7,7 +7,6 @@ use crate::backend::{TaskId, World};
 use crate::expect::Expect;
 use crate::fuzz::snapshot::{self, Snapshot};
 use crate::identity::Identity;
-use crate::need::Need;
 use crate::op::Op;
 use crate::outcome::Outcome;
 use crate::read::quote;
@@ -68,13 +67,6 @@ impl Program {
             }
         }
         program
-    }
-
-    /// True if it mounts or unshares: what it leaves behind cannot be cleared away safely.
-    pub(super) fn needs_a_world_of_its_own(&self) -> bool {
-        let needs =
-            |op: &Op| op.needs().iter().any(|n| matches!(n, Need::Mount | Need::Userns | Need::Idmap));
-        self.steps.iter().any(|(_, op)| needs(op))
     }
 
     /// Runs it in a fresh world.

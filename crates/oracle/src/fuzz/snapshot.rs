@@ -33,9 +33,9 @@ pub struct State {
 }
 
 impl Snapshot {
-    /// Attributes by device and inode number.
-    pub(super) fn by_inode(&self) -> BTreeMap<(u64, u64), &Stat> {
-        self.objects.values().map(|state| (state.stat.identity(), &state.stat)).collect()
+    /// Attributes by inode number.
+    pub(super) fn by_inode(&self) -> BTreeMap<u64, &Stat> {
+        self.objects.values().map(|state| (state.stat.ino, &state.stat)).collect()
     }
 }
 

@@ -257,17 +257,10 @@ fn write_at(dir: i32, path: &str, text: &str) -> Result<(), String> {
         .map_err(|e| format!("{path}: {e}"))
 }
 
-/// Writes the id maps of process `pid`; the error number of the write that failed.
-fn map_ids(proc: i32, pid: i32, uid_map: &IdMap, gid_map: &IdMap) -> Result<(), i32> {
-    for (name, map) in [("uid_map", uid_map), ("gid_map", gid_map)] {
-        let write = || {
-            let fd =
-                open_at(proc, &format!("{pid}/{name}"), libc::O_WRONLY).map_err(std::io::Error::other)?;
-            File::from(fd).write_all(map.text().as_bytes())
-        };
-        write().map_err(|e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO))?;
-    }
-    Ok(())
+/// Writes the id maps of process `pid`.
+fn map_ids(proc: i32, pid: i32, uid_map: &IdMap, gid_map: &IdMap) -> Result<(), String> {
+    write_at(proc, &format!("{pid}/uid_map"), &uid_map.text())?;
+    write_at(proc, &format!("{pid}/gid_map"), &gid_map.text())
 }
 
 /// A new user namespace with these maps.
@@ -296,7 +289,7 @@ pub(super) fn open_userns(
             let mut byte = [0];
             let made = ready.read_exact(&mut byte).map_err(|_| "unshare(CLONE_NEWUSER) failed".to_owned());
             let opened = made
-                .and_then(|()| map_ids(proc, pid, uid_map, gid_map).map_err(crate::errno::name))
+                .and_then(|()| map_ids(proc, pid, uid_map, gid_map))
                 .and_then(|()| open_at(proc, &format!("{pid}/ns/user"), libc::O_RDONLY));
             kill(pid);
             let _ = wait(pid, true);
@@ -358,10 +351,7 @@ impl World for HostWorld {
         match op {
             Op::Sysctl { name, value } => done(self.sysctl(&name.0, value.0)),
             Op::MapIds { uid_map, gid_map } => match self.tasks.get(task) {
-                Some(process) => match map_ids(self.proc.as_raw_fd(), process.pid, uid_map, gid_map) {
-                    Ok(()) => Outcome::Done,
-                    Err(errno) => Outcome::Error(errno),
-                },
+                Some(process) => done(map_ids(self.proc.as_raw_fd(), process.pid, uid_map, gid_map)),
                 None => Outcome::Broken("no such task".to_owned()),
             },
             op => self.batch(task, std::slice::from_ref(op)).remove(0),
@@ -369,10 +359,6 @@ impl World for HostWorld {
     }
 
     fn calls(&mut self, task: TaskId, ops: &[Op]) -> Vec<Outcome> {
-        // Some calls are not the task's to make.
-        if ops.iter().any(|op| matches!(op, Op::Sysctl { .. } | Op::MapIds { .. })) {
-            return ops.iter().map(|op| self.call(task, op)).collect();
-        }
         self.batch(task, ops)
     }
 
