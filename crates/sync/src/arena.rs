@@ -236,6 +236,12 @@ impl<T: TypeStable> Arena<T> {
         Ok(())
     }
 
+    /// Asks for huge pages for all slots: for arenas whose slots are used in place, and all over.
+    pub fn prefer_huge_pages(&self) {
+        #[cfg(not(any(loom, shuttle)))]
+        self.region.prefer_huge_pages();
+    }
+
     /// Gives back the memory of the slots `from..from + count`, which read as zero from now on: for slots that are not
     /// handed out by [`alloc`](Self::alloc) but used in place. Only whole pages are given back; the rest stays.
     pub(crate) fn discard(&self, from: Handle, count: u32) {

@@ -15,6 +15,10 @@
 //! | [`chains`] | the resizable hash chains of the directory cache |
 //! | [`racy`] | words that are read while they may be written, and sums nobody decides by |
 //! | [`budget`] | a quantity that many threads take from |
+//! | [`cpumask`] | sets of processors with a constant upper size |
+//! | [`percpu`] | one of a thing for each processor |
+//! | [`slab`] | buffers that are used again, and who decides what is in them |
+//! | [`fill`] | clearing memory, when most of it is small |
 //! | [`name`] | path components: scanned, hashed and compared a word at a time |
 //!
 //! Orderings carry an ID (`[SEQ-1]`) which stands at both ends of the pair and in `docs/ordering.md`; each has a loom
@@ -26,12 +30,19 @@ pub mod arena;
 pub mod blob;
 pub mod budget;
 pub mod chains;
+pub mod cpumask;
+#[cfg(not(any(loom, shuttle)))]
+pub mod fill;
 pub mod lockref;
 #[cfg(not(any(loom, shuttle)))]
 mod mem;
 pub mod name;
+#[cfg(not(any(loom, shuttle)))]
+pub mod percpu;
 pub mod racy;
 pub mod seqcount;
+#[cfg(not(any(loom, shuttle)))]
+pub mod slab;
 
 #[doc(hidden)]
 pub use arena::TypeStable;
@@ -40,7 +51,9 @@ pub use blob::Blobs;
 pub use budget::Budget;
 pub use chains::{Chains, ChainsView, ChainsWriter, Found, Link, Nodes};
 pub use lockref::LockRef;
-pub use racy::{Counter, Racy32, Racy64};
+#[cfg(not(any(loom, shuttle)))]
+pub use percpu::PerCpu;
+pub use racy::{Counter, Racy32, Racy64, Serial};
 pub use seqcount::SeqCount;
 
 /// A reservation of address space that the system refused, or an arena with no slot left.

@@ -61,12 +61,25 @@ impl Region {
         if cfg!(miri) || before / HUGE == after / HUGE || entered + HUGE > self.len {
             return;
         }
-        // SAFETY: the range lies inside the reservation, as just checked; advice changes no byte. `entered` counts from
+        self.advise_huge(entered, HUGE);
+    }
+
+    /// Asks for huge pages throughout.
+    pub(crate) fn prefer_huge_pages(&self) {
+        if !cfg!(miri) {
+            self.advise_huge(0, self.len);
+        }
+    }
+
+    /// Asks for huge pages in `len` bytes from byte `from` on, which is a multiple of the page size.
+    fn advise_huge(&self, from: usize, len: usize) {
+        assert!(from.is_multiple_of(4096) && from.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: the range lies inside the reservation, as just checked; advice changes no byte. `from` counts from
         // the base, which mmap aligned to a page, as madvise demands. Being advice, its failure costs nothing.
         let _ = unsafe {
             rustix::mm::madvise(
-                self.base.as_ptr().wrapping_add(entered).cast(),
-                HUGE,
+                self.base.as_ptr().wrapping_add(from).cast(),
+                len,
                 rustix::mm::Advice::LinuxHugepage,
             )
         };

@@ -61,3 +61,27 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// Numbers that are given out once each, from 1 on.
+///
+/// ```
+/// static TICKETS: rcuwalk_sync::Serial = rcuwalk_sync::Serial::new();
+/// assert_ne!(TICKETS.next(), TICKETS.next());
+/// ```
+#[derive(Debug)]
+// Outside the models: it orders nothing, and a static cannot hold an atomic of theirs.
+pub struct Serial(std::sync::atomic::AtomicU64);
+
+impl Serial {
+    /// A series that starts with 1.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Serial {
+        Serial(std::sync::atomic::AtomicU64::new(1))
+    }
+
+    /// The next number.
+    pub fn next(&self) -> u64 {
+        // Relaxed: each caller gets another number, in whatever order.
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+}
