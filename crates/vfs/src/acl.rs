@@ -10,6 +10,7 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
+use crate::trace::{Class, Fact, Unwatched, Watch};
 use crate::uapi::{INVALID_ID, S_IRWXUGO, XATTR_SIZE_MAX};
 use crate::userns::UserNamespace;
 
@@ -114,44 +115,66 @@ impl AclEntry {
 /// assert_eq!(posix_acl_permission(acl.into_iter(), 0, 0, &user, 2), Err(Errno::EACCES), "masked");
 /// ```
 pub fn posix_acl_permission(
-    mut entries: impl Iterator<Item = AclEntry>,
+    entries: impl Iterator<Item = AclEntry>,
     uid: u32,
     gid: u32,
     cred: &Cred,
     want: u32,
 ) -> Result<()> {
+    watched_acl_permission(entries, uid, gid, cred, want, &mut Unwatched)
+}
+
+/// [`posix_acl_permission`], telling which entry speaks for the caller.
+pub(crate) fn watched_acl_permission(
+    mut entries: impl Iterator<Item = AclEntry>,
+    uid: u32,
+    gid: u32,
+    cred: &Cred,
+    want: u32,
+    w: &mut impl Watch,
+) -> Result<()> {
     let want = want as u16 & RWX;
     let mut found = false;
     while let Some(entry) = entries.next() {
+        let perm = entry.perm;
         match entry.tag {
-            ACL_USER_OBJ if uid == cred.fsuid() => return granted(entry.perm, want),
-            ACL_USER if entry.id == cred.fsuid() => return masked(entry.perm, entries, want),
+            ACL_USER_OBJ if uid == cred.fsuid() => return granted(Class::Owner, perm, None, want, w),
+            ACL_USER if entry.id == cred.fsuid() => {
+                return granted(Class::NamedUser(entry.id), perm, mask_of(entries), want, w);
+            }
             ACL_GROUP_OBJ | ACL_GROUP => {
-                if cred.in_group(if entry.tag == ACL_GROUP { entry.id } else { gid }) {
+                let named = entry.tag == ACL_GROUP;
+                if cred.in_group(if named { entry.id } else { gid }) {
                     found = true;
-                    if want & !entry.perm == 0 {
-                        return masked(entry.perm, entries, want);
+                    if want & !perm == 0 {
+                        let class = if named { Class::NamedGroup(entry.id) } else { Class::Group };
+                        return granted(class, perm, mask_of(entries), want, w);
                     }
                 }
             }
             ACL_USER_OBJ | ACL_USER | ACL_MASK => {}
-            ACL_OTHER if found => return Err(Errno::EACCES),
-            ACL_OTHER => return granted(entry.perm, want),
+            ACL_OTHER if found => {
+                w.see(|| Fact::Class { class: Class::NoGroupEntry, bits: 0, mask: None, granted: false });
+                return Err(Errno::EACCES);
+            }
+            ACL_OTHER => return granted(Class::Other, perm, None, want, w),
             _ => return Err(Errno::EIO),
         }
     }
     Err(Errno::EIO)
 }
 
-/// Decides by an entry that the mask bounds; `rest` are the entries behind it.
-fn masked(perm: u16, mut rest: impl Iterator<Item = AclEntry>, want: u16) -> Result<()> {
-    let mask = rest.find(|entry| entry.tag == ACL_MASK).map_or(RWX, |entry| entry.perm);
-    granted(perm & mask, want)
+/// The mask, which stands somewhere in `rest`, the entries behind one that it bounds.
+fn mask_of(mut rest: impl Iterator<Item = AclEntry>) -> Option<u16> {
+    rest.find(|entry| entry.tag == ACL_MASK).map(|entry| entry.perm)
 }
 
+/// Decides by an entry, as far as the mask lets it.
 #[inline]
-fn granted(perm: u16, want: u16) -> Result<()> {
-    if want & !perm == 0 { Ok(()) } else { Err(Errno::EACCES) }
+fn granted(class: Class, perm: u16, mask: Option<u16>, want: u16, w: &mut impl Watch) -> Result<()> {
+    let granted = want & !(perm & mask.unwrap_or(RWX)) == 0;
+    w.see(|| Fact::Class { class, bits: u32::from(perm), mask: mask.map(u32::from), granted });
+    if granted { Ok(()) } else { Err(Errno::EACCES) }
 }
 
 /// An ACL as somebody wrote it: known tags, but any order, any permission bits, perhaps ids that do not exist.

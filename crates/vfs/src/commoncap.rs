@@ -4,7 +4,7 @@
 
 use crate::cred::{CapSet, Cred};
 use crate::errno::{Errno, Result};
-use crate::uapi::{INVALID_ID, SECBIT_KEEP_CAPS, SECBIT_NOROOT};
+use crate::uapi::{CAP_SETUID, INVALID_ID, SECBIT_KEEP_CAPS, SECBIT_NOROOT};
 use crate::userns::{IdView, UserNamespace};
 
 /// Bytes of `security.capability` by revision, and the largest.
@@ -84,6 +84,15 @@ pub(crate) struct Gives {
     pub(crate) caps: Option<FileCaps>,
 }
 
+/// What forbids that a program gives privileges. Kernel: `LSM_UNSAFE_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Unsafe {
+    /// `PR_SET_NO_NEW_PRIVS`.
+    pub(crate) no_new_privs: bool,
+    /// Another process could change root and current directory under the program.
+    pub(crate) shared: bool,
+}
+
 /// A credential to be committed by execve.
 #[derive(Debug)]
 pub(crate) struct ExecCred {
@@ -106,16 +115,19 @@ struct Caps {
 /// `EPERM`: the file insists on capabilities that the bounding set denies.
 ///
 /// Kernel: security/commoncap.c `cap_bprm_creds_from_file()`, with the set-id bits of fs/exec.c `bprm_fill_uid()`.
-/// Differs: nobody traces, and no other process shares root and current directory.
-pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, no_new_privs: bool) -> Result<ExecCred> {
+/// Differs: nobody traces.
+pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, how: Unsafe) -> Result<ExecCred> {
     let root = old.user_ns().make_kuid(0);
     let (mut euid, mut egid) = (gives.uid.unwrap_or(old.euid()), gives.gid.unwrap_or(old.egid()));
     let mut caps = file_caps(old, gives.caps.as_ref())?;
     privileged_root(old, euid, root, gives.caps.is_some(), &mut caps);
 
     let id_changed = euid != old.euid() || !old.in_group(egid);
-    if no_new_privs && (id_changed || !caps.permitted.is_subset(old.permitted())) {
-        (euid, egid) = (old.uid(), old.gid());
+    let more = id_changed || !caps.permitted.is_subset(old.permitted());
+    if more && (how.no_new_privs || how.shared) {
+        if how.no_new_privs || !old.capable_here(CAP_SETUID) {
+            (euid, egid) = (old.uid(), old.gid());
+        }
         caps.permitted = caps.permitted & old.permitted();
     }
     let ambient = if gives.caps.is_some() || id_changed { CapSet::EMPTY } else { old.ambient() };
@@ -133,6 +145,15 @@ pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, no_new_privs: bool) -> Resul
         .securebits(old.securebits() & !SECBIT_KEEP_CAPS)
         .build()?;
     Ok(ExecCred { cred, secureexec })
+}
+
+/// Whether a program that gives this makes `cred` somebody, or lets it do something, that another program would not.
+pub(crate) fn gains(cred: &Cred, gives: &Gives) -> bool {
+    let run = |gives: &Gives| bprm_creds(cred, gives, Unsafe::default()).map(|new| new.cred);
+    let (Ok(with), Ok(without)) = (run(gives), run(&Gives::default())) else { return false };
+    with.euid() != without.euid()
+        || !cred.in_group(with.egid())
+        || !with.permitted().is_subset(without.permitted())
 }
 
 /// What the file's own capabilities come to. Kernel: `bprm_caps_from_vfs_caps()`.

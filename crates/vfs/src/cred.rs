@@ -24,6 +24,7 @@ use crate::uapi::{
     SECBIT_NOROOT,
 };
 use crate::userns::UserNamespace;
+use rcuwalk_sync::Serial;
 
 /// In place of an id: leave it as it is (`(uid_t)-1`).
 const KEEP: u32 = u32::MAX;
@@ -167,7 +168,11 @@ struct Fields {
 pub struct Cred {
     fields: Fields,
     override_is_self: bool,
+    number: u64,
 }
+
+/// See [`Cred::number`].
+static NUMBERS: Serial = Serial::new();
 
 /// Declares getters of [`Cred`].
 macro_rules! getters {
@@ -231,7 +236,13 @@ impl Cred {
     /// Freezes a set of fields; the one place where the precomputed answers are made.
     fn publish(fields: Fields) -> Cred {
         let override_is_self = override_is_self(&fields);
-        Cred { fields, override_is_self }
+        Cred { fields, override_is_self, number: NUMBERS.next() }
+    }
+
+    /// Credentials of the same number are equal: clones of one another. 0 for one that was made for a single call.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Supplementary groups, sorted.
@@ -319,7 +330,9 @@ impl Cred {
         if new.securebits & SECBIT_NO_SETUID_FIXUP == 0 {
             new.effective = if new.uid == new.user_ns.make_kuid(0) { new.permitted } else { CapSet::EMPTY };
         }
-        Cred::publish(new)
+        // Equal to this one, it may pass for it.
+        let number = if self.override_is_self { self.number } else { 0 };
+        Cred { override_is_self: override_is_self(&new), fields: new, number }
     }
 }
 

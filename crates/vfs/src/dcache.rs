@@ -250,16 +250,21 @@ impl Store {
 
     /// The name of `dentry`; the caller holds the name space lock, or validates.
     pub(crate) fn d_name(&self, dentry: Handle) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.append_name(dentry, &mut out);
+        out
+    }
+
+    /// Appends the name of `dentry`, as [`d_name`](Self::d_name) gives it.
+    pub(crate) fn append_name(&self, dentry: Handle, out: &mut Vec<u8>) {
         let d = self.dentry(dentry);
         let len = Meta(d.meta.get()).name_len();
-        let mut out = Vec::new();
         if len > INLINE_NAME {
             // Fails only without memory, and then leaves an empty name: callers that show names cannot do better.
-            let _ = self.blobs.read(d.name[1].get() as Handle, &mut out);
+            let _ = self.blobs.read(d.name[1].get() as Handle, out);
         } else {
             out.extend(d.name.iter().flat_map(|word| word.get().to_le_bytes()).take(len));
         }
-        out
     }
 
     /// Takes a reference to `seen` if it is still what was seen.

@@ -9,10 +9,11 @@ use crate::inode::{Inode, RacyAcl, Times, Touch, flags};
 use crate::kernel::{DIRENT_SIZE, EMPTY_DIR_SIZE, Kernel};
 use crate::mount::Path;
 use crate::namei::{At, Last, LastType, Lookup};
-use crate::perm::{self, InodeAttr, MAY_WRITE, Parent, Victim};
+use crate::perm::{self, InodeAttr, MAY_WRITE, Parent, Victim, watched};
 use crate::setattr::{self, NewAttr, NewIn};
 use crate::store::{InodeInit, Namespace, NsGuard, Store};
 use crate::task::Task;
+use crate::trace::Asking;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
 use std::sync::Arc;
@@ -58,11 +59,16 @@ impl<'a> Change<'a> {
 
     /// Kernel: fs/namespace.c `mnt_want_write()`.
     pub(crate) fn want_write(&self) -> Result<()> {
-        if self.kernel.mount_rdonly(self.mnt) { Err(Errno::EROFS) } else { Ok(()) }
+        self.kernel.want_write(self.mnt)
     }
 
     fn inode(&self, dentry: Handle) -> Handle {
         self.kernel.store.d_inode(dentry)
+    }
+
+    /// A listener to what is said of this place.
+    fn asking(&self, dentry: Handle) -> Asking<'_> {
+        self.kernel.asking(self.kernel.spot(Path { mnt: self.mnt, dentry }))
     }
 
     fn attr(&self, dentry: Handle) -> InodeAttr {
@@ -88,20 +94,27 @@ impl<'a> Change<'a> {
         match self.kernel.store.d_lookup(&self.ns, dir, name) {
             None if self.attr(dir).iflags & perm::IFLAG_DEAD != 0 => Err(Errno::ENOENT),
             None if name.component.len > NAME_MAX as u32 => Err(Errno::ENAMETOOLONG),
-            found => Ok(found),
+            found => {
+                self.kernel.tell_lookup(Path { mnt: self.mnt, dentry: dir }, name, found);
+                Ok(found)
+            }
         }
     }
 
     /// Whether a new entry may be made in `dir`. Kernel: fs/namei.c `may_create()`.
     pub(crate) fn may_create(&self, dir: Handle) -> Result<()> {
         let can_store = self.kernel.id_view(self.mnt).can_store(self.cred.fsuid(), self.cred.fsgid());
-        self.in_dir(dir, |parent| perm::may_create(parent, can_store, self.cred))
+        let mut asking = self.asking(dir);
+        self.in_dir(dir, |parent| watched::may_create(parent, can_store, self.cred, &mut asking))
     }
 
     /// Whether `victim` may be taken out of `dir`. Kernel: fs/namei.c `may_delete()`.
     fn may_delete(&self, dir: Handle, victim: Handle, want: Victim) -> Result<()> {
         let is_root = self.kernel.store.dentry(victim).parent.get() == victim;
-        self.in_dir(dir, |parent| perm::may_delete(parent, &self.attr(victim), is_root, want, self.cred))
+        let asking = [&mut self.asking(dir), &mut self.asking(victim)];
+        self.in_dir(dir, |parent| {
+            watched::may_delete(parent, &self.attr(victim), is_root, want, self.cred, asking)
+        })
     }
 
     /// Makes a node and names it in `dir`, where the caller has found that it may. Gives the dentry.
@@ -142,7 +155,7 @@ impl<'a> Change<'a> {
         };
         let init = InodeInit {
             mode: new.mode,
-            iflags: 0,
+            iflags: kernel.store.inode(self.inode(dir)).mode.get() & flags::INHERITED,
             uid: new.uid,
             gid: new.gid,
             nlink: if kind == S_IFDIR { 2 } else { nlink },
@@ -190,6 +203,18 @@ impl<'a> Change<'a> {
         if store.see(dentry).meta.is_mounted() {
             self.kernel.detach_mounts(&mut self.ns, dentry);
         }
+        if i.nlink.get() == 0 {
+            let held = store.links(dentry).count.count() > 1 || store.inode_rest(inode).count.get() > 1;
+            if held {
+                self.add_nameless(inode);
+            }
+        }
+    }
+
+    /// Notes that an inode without a name is held.
+    pub(crate) fn add_nameless(&mut self, inode: Handle) {
+        let sb = self.kernel.mount(self.mnt).sb.get();
+        self.ns.nameless.insert(inode, sb);
     }
 
     /// Kernel: the `EBUSY` of fs/namei.c `vfs_unlink()` and its like.
@@ -219,7 +244,7 @@ impl<'a> Change<'a> {
 }
 
 /// Bodies shorter than this lie in the inode on tmpfs.
-const SHORT_SYMLINK: usize = 128;
+pub(crate) const SHORT_SYMLINK: usize = 128;
 
 /// How a call that creates treats what it finds in place of the last component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,7 +286,7 @@ impl Task {
 
     /// Kernel: fs/namespace.c `mnt_want_write()`.
     pub(crate) fn want_write(&self, path: Path) -> Result<()> {
-        if self.kernel.mount_rdonly(path.mnt) { Err(Errno::EROFS) } else { Ok(()) }
+        self.kernel.want_write(path.mnt)
     }
 
     /// Creates a directory with permissions `mode & 01777 & ~umask`.
@@ -565,7 +590,9 @@ impl Change<'_> {
     /// Kernel: fs/namei.c `vfs_link()`.
     fn link(&mut self, old: Handle, dir: Handle, name: Name<'_>) -> Result<()> {
         let (kernel, attr) = (self.kernel, self.attr(old));
-        perm::may_linkat(kernel.protected(), kernel.sb_rdonly(self.mnt), &attr, &self.acl(old), self.cred)?;
+        let (acl, rdonly) = (self.acl(old), kernel.sb_rdonly(self.mnt));
+        let asking = &mut self.asking(old);
+        watched::may_linkat(kernel.protected(), rdonly, &attr, &acl, self.cred, asking)?;
         self.may_create(dir)?;
         if attr.iflags & (perm::IFLAG_APPEND | perm::IFLAG_IMMUTABLE) != 0 || s_isdir(attr.mode) {
             return Err(Errno::EPERM);
@@ -593,6 +620,7 @@ impl Change<'_> {
         }
         let _change = i.seq.write();
         i.nlink.set(i.nlink.get() + 1);
+        self.ns.nameless.remove(&inode);
         i.mode.set(i.mode.get() & !flags::LINKABLE);
         store.touch(&mut self.ns, inode, Touch::C, now);
         Ok(())
@@ -638,7 +666,8 @@ impl Change<'_> {
 
     fn may_write(&self, dentry: Handle) -> Result<()> {
         let (attr, acl) = (self.attr(dentry), self.acl(dentry));
-        perm::inode_permission(self.kernel.sb_rdonly(self.mnt), &attr, &acl, self.cred, MAY_WRITE)
+        let asking = &mut self.asking(dentry);
+        watched::inode_permission(self.kernel.sb_rdonly(self.mnt), &attr, &acl, self.cred, MAY_WRITE, asking)
     }
 
     /// Runs `change` with the entries of both directories open, and stamps both.

@@ -7,26 +7,28 @@
 //! What happens in memory is left to the caller: [`Exec`] has everything that a loader needs.
 
 use crate::binfmt::{self, BINPRM_BUF_SIZE, EHDR_SIZE, Ehdr, Script};
-use crate::commoncap::{self, FileCaps, Gives};
+use crate::commoncap::{self, FileCaps, Gives, Unsafe};
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::files::File;
 use crate::kernel::Kernel;
 use crate::namei::{At, Lookup, check_name};
 use crate::perm::{MAY_EXEC, MAY_READ};
+use crate::store::Namespace;
 use crate::task::Task;
 use crate::uapi::{
     AT_EMPTY_PATH, AT_EXECVE_CHECK, AT_FDCWD, AT_SYMLINK_NOFOLLOW, FD_CLOEXEC, PATH_MAX, S_ISGID, S_ISUID,
     S_IXGRP,
 };
+use rcuwalk_sync::Handle;
 use std::sync::Arc;
 
 /// The longest argument or environment string, with its NUL, in bytes.
-const MAX_ARG_STRLEN: usize = 131_072;
+pub(crate) const MAX_ARG_STRLEN: usize = 131_072;
 /// Arguments and environment may always take this much, in bytes: the kernel's `ARG_MAX`.
 const ARG_FLOOR: u64 = 131_072;
 /// And never more than this: three quarters of the default stack.
-const ARG_CEILING: u64 = STACK_DEFAULT / 4 * 3;
+pub(crate) const ARG_CEILING: u64 = STACK_DEFAULT / 4 * 3;
 /// `RLIMIT_STACK` of a fresh task, in bytes: the kernel's `_STK_LIM`.
 pub(crate) const STACK_DEFAULT: u64 = 8 << 20;
 /// Bytes of a pointer in the new program's vectors.
@@ -59,8 +61,8 @@ impl ExecFile {
     /// # Errors
     ///
     /// `ETXTBSY` if somebody has it open for writing.
-    fn new(kernel: &Arc<Kernel>, file: File) -> Result<ExecFile> {
-        let (file, store) = (Arc::new(file), &kernel.store);
+    fn new(kernel: &Arc<Kernel>, file: Arc<File>) -> Result<ExecFile> {
+        let store = &kernel.store;
         let denied = store.deny_write_access(&store.lock(), file.inode);
         match denied {
             Ok(()) => Ok(ExecFile { kernel: Arc::clone(kernel), file: Some(file) }),
@@ -277,7 +279,7 @@ impl Task {
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn execve(&mut self, path: &[u8], argv: &[&[u8]], envp: &[&[u8]]) -> Result<Exec> {
-        let bprm = self.alloc_bprm(AT_FDCWD, path, argv, envp, 0)?;
+        let bprm = self.alloc_bprm(AT_FDCWD, path, 0, |name, stack| Args::new(name, argv, envp, stack))?;
         self.exec_binprm(bprm)
     }
 
@@ -297,33 +299,56 @@ impl Task {
         envp: &[&[u8]],
         flags: i32,
     ) -> Result<Option<Exec>> {
-        let bprm = self.alloc_bprm(dirfd, path, argv, envp, flags)?;
+        let bprm = self.alloc_bprm(dirfd, path, flags, |name, stack| Args::new(name, argv, envp, stack))?;
         if flags & AT_EXECVE_CHECK != 0 {
             return Ok(None);
         }
         self.exec_binprm(bprm).map(Some)
     }
 
-    /// Sets `RLIMIT_STACK` (soft), in bytes: execve lets arguments and environment take a quarter of it, but at least
-    /// 128 KiB and at most 6 MiB.
-    pub fn set_stack_limit(&mut self, bytes: u64) {
-        self.stack = bytes;
+    /// [`execveat`](Self::execveat) with vectors that are read, by `strings`, only when there is a file to execute (S5).
+    pub(crate) fn execveat_late(
+        &mut self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        strings: impl FnOnce() -> Result<[Vec<Vec<u8>>; 2]>,
+    ) -> Result<Option<Exec>> {
+        let bprm = self.alloc_bprm(dirfd, path, flags, |name, stack| {
+            let [argv, envp] = strings()?;
+            let [argv, envp] = [&argv, &envp].map(|list| list.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            Args::new(name, &argv, &envp, stack)
+        })?;
+        if flags & AT_EXECVE_CHECK != 0 {
+            return Ok(None);
+        }
+        self.exec_binprm(bprm).map(Some)
     }
 
-    /// Opens the file and takes in the arguments. Kernel: fs/exec.c `do_execveat_common()`, `alloc_bprm()`.
+    /// Opens the file, then takes in the arguments: `args` is given the name of the program and `RLIMIT_STACK`.
+    ///
+    /// Kernel: fs/exec.c `do_execveat_common()`, `alloc_bprm()`.
     fn alloc_bprm(
         &self,
         dirfd: i32,
         path: &[u8],
-        argv: &[&[u8]],
-        envp: &[&[u8]],
         flags: i32,
+        args: impl FnOnce(&[u8], u64) -> Result<Args>,
     ) -> Result<Bprm> {
         check_name(path, flags & AT_EMPTY_PATH != 0)?;
         if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_EXECVE_CHECK) != 0 {
             return Err(Errno::EINVAL);
         }
         let lookup = Lookup { follow: flags & AT_SYMLINK_NOFOLLOW == 0, ..Lookup::FOLLOW };
+        let variants = &self.kernel.variants;
+        // The old ways: S5.
+        let (mut late, mut early) = (Some(args), None);
+        if variants.args_first() {
+            early = late.take().map(|args| args(path, self.stack_limit())).transpose()?;
+        }
+        if variants.lookup_twice() {
+            self.with_at(dirfd, |at| self.walker().filename_lookup(at, path, lookup, |_| Ok(())))?;
+        }
         let file = self.with_at(dirfd, |at| self.open_exec_file(at, path, lookup))?;
         let through_fd = dirfd != AT_FDCWD && path.first() != Some(&b'/');
         let filename = match (through_fd, path) {
@@ -332,13 +357,24 @@ impl Task {
             (true, _) => [format!("/dev/fd/{dirfd}/").as_bytes(), path].concat(),
         };
         let path_inaccessible = through_fd && self.files.table.fd_flags(dirfd) == Ok(FD_CLOEXEC);
-        let args = Args::new(&filename, argv, envp, self.stack)?;
+        let args = match late {
+            Some(args) => args(&filename, self.stack_limit())?,
+            None => early.ok_or(Errno::EINVAL)?,
+        };
         Ok(Bprm { file, interp: owned(&filename)?, filename, args, path_inaccessible })
     }
 
     /// Opens a file to execute it, and keeps writers out. Kernel: fs/exec.c `open_exec()`.
     fn open_exec_file(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<ExecFile> {
-        ExecFile::new(&self.kernel, self.open_exec(at, path, lookup)?)
+        if !self.kernel.variants.early_file() {
+            return ExecFile::new(&self.kernel, Arc::new(self.open_exec(at, path, lookup)?));
+        }
+        let mut file = Arc::new(self.empty_file());
+        let opened = self.open_exec(at, path, lookup)?;
+        if let Some(place) = Arc::get_mut(&mut file) {
+            *place = opened;
+        }
+        ExecFile::new(&self.kernel, file)
     }
 
     /// Opens an interpreter, relative to the current directory. The empty path is that directory.
@@ -404,7 +440,8 @@ impl Task {
     /// Kernel: fs/exec.c `begin_new_exec()`, `bprm_creds_from_file()`.
     fn begin_new_exec(&mut self, bprm: Bprm, interpreter: Option<Interpreter>) -> Result<Exec> {
         let gives = self.program_gives(bprm.file.file())?;
-        let new = commoncap::bprm_creds(&self.cred, &gives, self.no_new_privs)?;
+        let unsafe_exec = Unsafe { no_new_privs: self.no_new_privs, shared: self.fs.is_shared_with_others() };
+        let new = commoncap::bprm_creds(&self.cred, &gives, unsafe_exec)?;
         let readable = [Some(&bprm.file), interpreter.as_ref().map(|it| &it.file)]
             .into_iter()
             .flatten()
@@ -414,12 +451,10 @@ impl Task {
             });
         let dumpable = readable && commoncap::stays_dumpable(&self.cred, &new.cred);
 
-        if Arc::strong_count(&self.files) > 1 {
-            self.unshare_files();
-        }
-        self.files.table.close_on_exec().into_iter().for_each(|file| self.kernel.fput(file));
+        self.unshare_files();
+        self.files.table.close_on_exec().into_iter().for_each(|file| self.files.filp_close(file));
         if new.secureexec {
-            self.stack = self.stack.min(STACK_DEFAULT);
+            self.set_stack_limit(self.stack_limit().min(STACK_DEFAULT));
         }
         self.set_cred(new.cred);
         let file = Arc::new(bprm.file);
@@ -438,31 +473,47 @@ impl Task {
         })
     }
 
-    /// The privileges that a file gives to who executes it.
+    /// The privileges that a file gives to this task if it executes it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`, `ERANGE` (malformed file capabilities).
+    fn program_gives(&self, file: &File) -> Result<Gives> {
+        if !self.mnt_may_suid(file.path.mnt) {
+            return Ok(Gives::default());
+        }
+        // Mode, owner, permission and capabilities of one moment.
+        let ns = self.kernel.store.lock();
+        self.kernel.program_gives(&ns, file.path.mnt, file.inode, &self.cred, self.no_new_privs)
+    }
+}
+
+impl Kernel {
+    /// The privileges that a file gives to who executes it, where the mount does not take them away.
     ///
     /// # Errors
     ///
     /// `EINVAL`, `ERANGE` (malformed file capabilities).
     ///
     /// Kernel: fs/exec.c `bprm_fill_uid()`, security/commoncap.c `get_file_caps()`.
-    fn program_gives(&self, file: &File) -> Result<Gives> {
-        let (kernel, cred) = (&*self.kernel, &*self.cred);
+    pub(crate) fn program_gives(
+        &self,
+        ns: &Namespace,
+        mnt: Handle,
+        inode: Handle,
+        cred: &Cred,
+        no_new_privs: bool,
+    ) -> Result<Gives> {
         let mut gives = Gives::default();
-        let mnt = file.path.mnt;
-        if !self.mnt_may_suid(mnt) {
-            return Ok(gives);
-        }
-        // Mode, owner, permission and capabilities of one moment.
-        let ns = kernel.store.lock();
-        let attr = kernel.read_attr(mnt, file.inode);
+        let attr = self.read_attr(mnt, inode);
         let mapped = cred.user_ns().has_uid(attr.uid) && cred.user_ns().has_gid(attr.gid);
-        let permitted = || kernel.inode_permission(mnt, file.inode, cred, MAY_EXEC).is_ok();
-        if attr.mode & (S_ISUID | S_ISGID) != 0 && !self.no_new_privs && mapped && permitted() {
+        let permitted = || self.inode_permission(mnt, inode, cred, MAY_EXEC).is_ok();
+        if attr.mode & (S_ISUID | S_ISGID) != 0 && !no_new_privs && mapped && permitted() {
             gives.uid = (attr.mode & S_ISUID != 0).then_some(attr.uid);
             gives.gid = (attr.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP).then_some(attr.gid);
         }
-        if let Some(value) = kernel.file_caps(&ns, file.inode) {
-            let caps = FileCaps::parse(&value, &kernel.id_view(mnt))?;
+        if let Some(value) = self.file_caps(ns, inode) {
+            let caps = FileCaps::parse(&value, &self.id_view(mnt))?;
             gives.caps = caps.filter(|caps| caps.count_in(cred.user_ns()));
         }
         Ok(gives)

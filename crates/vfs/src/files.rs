@@ -8,6 +8,7 @@ use crate::kernel::Kernel;
 use crate::mount::Path;
 use crate::store::Contents;
 use crate::uapi::FD_CLOEXEC;
+use crate::userns::UserNamespace;
 use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -41,6 +42,10 @@ pub(crate) struct File {
     pub(crate) seek: Mutex<()>,
     /// The child that `getdents` gave last; a hint.
     pub(crate) cursor: Racy32,
+    /// By which number its locks are known; 0 while it never had any.
+    pub(crate) lock_owner: Racy64,
+    /// The user namespace that the descriptor stands for. Kernel: a file of nsfs.
+    pub(crate) user_ns: Option<Arc<UserNamespace>>,
 }
 
 /// One number of a descriptor table.
@@ -50,12 +55,13 @@ struct Slot {
     cloexec: bool,
 }
 
-/// A descriptor table. Threads that were cloned with `CLONE_FILES` share one.
-#[derive(Debug)]
+/// A descriptor table. Tasks that were cloned with `CLONE_FILES` share one. The limit on its numbers is that of the process
+/// which asks, `RLIMIT_NOFILE`.
+#[derive(Debug, Default)]
 pub(crate) struct Files {
     table: Mutex<Table>,
-    /// Not zero while the table is shorter than its limit, and so has room for certain.
-    room: Racy32,
+    /// How long the table is: below a limit beyond that there is room for certain.
+    len: Racy32,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +69,6 @@ struct Table {
     slots: Vec<Option<Slot>>,
     /// No number below this is free.
     next: usize,
-    /// `RLIMIT_NOFILE`, soft.
-    limit: usize,
 }
 
 impl Table {
@@ -94,11 +98,6 @@ impl Table {
         self.slots[fd].replace(slot)
     }
 
-    /// Not zero if the table is shorter than its limit.
-    fn has_room(&self) -> u32 {
-        u32::from(self.slots.len() < self.limit)
-    }
-
     fn take(&mut self, fd: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(fd)?.take();
         self.next = self.next.min(fd);
@@ -111,15 +110,6 @@ fn number(fd: i32) -> Result<usize> {
 }
 
 impl Files {
-    /// An empty table for `limit` descriptors.
-    pub(crate) fn new(limit: usize) -> Files {
-        Files::with(Table { limit, ..Table::default() })
-    }
-
-    fn with(table: Table) -> Files {
-        Files { room: Racy32::new(table.has_room()), table: Mutex::new(table) }
-    }
-
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,12 +120,11 @@ impl Files {
     ///
     /// `EMFILE`.
     #[inline]
-    pub(crate) fn check_room(&self) -> Result<()> {
-        if self.room.get() != 0 {
+    pub(crate) fn check_room(&self, limit: usize) -> Result<()> {
+        if (self.len.get() as usize) < limit {
             return Ok(());
         }
-        let table = self.table();
-        if table.lowest_free(0) >= table.limit { Err(Errno::EMFILE) } else { Ok(()) }
+        if self.table().lowest_free(0) >= limit { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
     /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
@@ -150,10 +139,11 @@ impl Files {
         file: Arc<File>,
         cloexec: bool,
         from: usize,
+        limit: usize,
     ) -> std::result::Result<i32, (Errno, Arc<File>)> {
         let mut table = self.table();
         let fd = table.lowest_free(from);
-        if fd >= table.limit {
+        if fd >= limit {
             return Err((Errno::EMFILE, file));
         }
         if from == 0 {
@@ -163,7 +153,7 @@ impl Files {
             return Err((errno, file));
         }
         table.put(fd, Slot { file, cloexec });
-        self.room.set(table.has_room());
+        self.len.set(table.slots.len() as u32);
         Ok(fd as i32)
     }
 
@@ -191,16 +181,22 @@ impl Files {
     /// `EBADF` for an `old` that is not open or a `new` beyond the limit, `ENOMEM`.
     ///
     /// Kernel: fs/file.c `do_dup2()`.
-    pub(crate) fn dup_to(&self, old: i32, new: i32, cloexec: bool) -> Result<Option<Arc<File>>> {
+    pub(crate) fn dup_to(
+        &self,
+        old: i32,
+        new: i32,
+        cloexec: bool,
+        limit: usize,
+    ) -> Result<Option<Arc<File>>> {
         let mut table = self.table();
         let to = number(new)?;
-        if to >= table.limit {
+        if to >= limit {
             return Err(Errno::EBADF);
         }
         let file = table.slots.get(number(old)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?.file.clone();
         table.grow_to(to)?;
         let old = table.put(to, Slot { file, cloexec });
-        self.room.set(table.has_room());
+        self.len.set(table.slots.len() as u32);
         Ok(old.map(|slot| slot.file))
     }
 
@@ -219,21 +215,23 @@ impl Files {
         Ok(())
     }
 
-    /// The soft limit on descriptors, `RLIMIT_NOFILE`.
-    pub(crate) fn set_limit(&self, limit: usize) {
-        let mut table = self.table();
-        table.limit = limit;
-        self.room.set(table.has_room());
+    /// The numbers from `first` to `last` that are open.
+    pub(crate) fn open_in(&self, first: u32, last: u32) -> Vec<i32> {
+        let table = self.table();
+        let end = table.slots.len().min((last as usize).saturating_add(1));
+        (first as usize..end).filter(|&fd| table.slots[fd].is_some()).map(|fd| fd as i32).collect()
     }
 
-    pub(crate) fn limit(&self) -> usize {
-        self.table().limit
+    /// Every open file, as often as it is open; for `fput`.
+    pub(crate) fn files(&self) -> Vec<Arc<File>> {
+        self.table().slots.iter().flatten().map(|slot| Arc::clone(&slot.file)).collect()
     }
 
     /// A copy of the table, as fork makes one.
     pub(crate) fn duplicate(&self) -> Files {
         let table = self.table();
-        Files::with(Table { slots: table.slots.clone(), next: table.next, limit: table.limit })
+        let copy = Table { slots: table.slots.clone(), next: table.next };
+        Files { len: Racy32::new(copy.slots.len() as u32), table: Mutex::new(copy) }
     }
 
     /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.

@@ -93,6 +93,18 @@ impl FsStruct {
         old
     }
 
+    /// [`replace`](Self::replace), if `old` is there still.
+    pub(crate) fn replace_if(&self, place: Place, old: Path, path: Path) -> bool {
+        let _one = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self.words(place);
+        if words.get() != old {
+            return false;
+        }
+        let _change = self.seq.write();
+        words.set(path);
+        true
+    }
+
     /// The bits that new files do not get.
     pub(crate) fn umask(&self) -> u32 {
         self.umask.get()

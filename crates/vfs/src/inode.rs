@@ -79,6 +79,8 @@ pub(crate) mod flags {
     pub(crate) const WIDE_TIMES: u32 = 1 << 23;
     /// chattr +d. Means nothing here, and is kept.
     pub(crate) const NODUMP: u32 = 1 << 24;
+    /// What an object has from the directory it is made in. Kernel: include/linux/shmem_fs.h `SHMEM_FL_INHERITED`.
+    pub(crate) const INHERITED: u32 = NOATIME | NODUMP;
 }
 
 /// The four times of an inode.
@@ -193,8 +195,16 @@ impl Store {
     /// Fills in everything `stat` tells, in one consistent copy.
     ///
     /// Kernel: fs/stat.c `generic_fillattr()`.
-    #[inline(always)]
     pub(crate) fn fill_kstat(&self, inode: Handle, want_btime: bool) -> Kstat {
+        match self.fill_kstat_fast(inode, want_btime) {
+            (stat, true) => stat,
+            (_, false) => self.fill_kstat_slow(inode),
+        }
+    }
+
+    /// [`fill_kstat`](Self::fill_kstat) from the inode's one cache line, and whether that was all of it.
+    #[inline(always)]
+    pub(crate) fn fill_kstat_fast(&self, inode: Handle, want_btime: bool) -> (Kstat, bool) {
         // The words first, what follows from them afterwards: so they stay in registers.
         let (mode, stat) = self.read_inode(inode, |i| {
             let mode = i.mode.get();
@@ -221,7 +231,7 @@ impl Store {
         let whole = mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
             && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
             && !want_btime;
-        if whole { stat } else { self.fill_kstat_slow(inode) }
+        (stat, whole)
     }
 
     /// [`fill_kstat`](Self::fill_kstat) where something lies apart.

@@ -28,7 +28,7 @@ impl Kernel {
     /// # Errors
     ///
     /// `ENODATA` if the file was imported without its contents; `ENOMEM`.
-    fn contents_of<'f>(&self, file: &'f File, make: bool) -> Result<Option<&'f Arc<Contents>>> {
+    pub(crate) fn contents_of<'f>(&self, file: &'f File, make: bool) -> Result<Option<&'f Arc<Contents>>> {
         if let Some(contents) = file.contents.get() {
             return Ok(Some(contents));
         }
@@ -70,7 +70,7 @@ impl Kernel {
     }
 
     /// Changes the contents of a regular file by `edit`, then its size, blocks, times and set-id bits to match.
-    fn edit_contents<R>(
+    pub(crate) fn edit_contents<R>(
         &self,
         mnt: Handle,
         inode: Handle,
@@ -141,6 +141,17 @@ impl Task {
         }
     }
 
+    /// No bytes of a fifo can be read and written without anybody at its other end.
+    fn nothing_of_a_fifo(&self, file: &File, allowed: bool, len: usize) -> bool {
+        allowed && len == 0 && self.kernel.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO
+    }
+
+    /// A fifo has no positions; that is told before whether it may be read or written.
+    fn positioned(&self, file: &File) -> Result<()> {
+        let mode = self.kernel.store.inode(file.inode).attr().mode;
+        if mode & S_IFMT == S_IFIFO { Err(Errno::ESPIPE) } else { Ok(()) }
+    }
+
     /// Reads from the position of `fd` and advances it; gives the number of bytes, 0 at the end.
     ///
     /// # Errors
@@ -149,6 +160,9 @@ impl Task {
     /// which carries nothing here).
     pub fn read(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
         let file = self.file(fd)?;
+        if self.nothing_of_a_fifo(&file, file.mode.read, buf.len()) {
+            return Ok(0);
+        }
         self.regular(&file, file.mode.read)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
         let n = self.kernel.read_at(&file, buf, file.pos.get())?;
@@ -164,6 +178,7 @@ impl Task {
     pub fn pread(&self, fd: i32, buf: &mut [u8], offset: i64) -> Result<usize> {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let file = self.file(fd)?;
+        self.positioned(&file)?;
         self.regular(&file, file.mode.read)?;
         self.kernel.read_at(&file, buf, offset)
     }
@@ -175,6 +190,9 @@ impl Task {
     /// `EBADF` (not open for writing), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents).
     pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
         let file = self.file(fd)?;
+        if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
+            return Ok(0);
+        }
         self.regular(&file, file.mode.write)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
         let (n, end) = self.write_at(&file, data, file.pos.get())?;
@@ -186,16 +204,17 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write); `EINVAL` (negative offset).
+    /// As [`write`](Self::write); `EINVAL` (negative offset), `ESPIPE` (a fifo).
     pub fn pwrite(&self, fd: i32, data: &[u8], offset: i64) -> Result<usize> {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let file = self.file(fd)?;
+        self.positioned(&file)?;
         self.regular(&file, file.mode.write)?;
         self.write_at(&file, data, offset).map(|(n, _)| n)
     }
 
     /// Gives the bytes written and where they end.
-    fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<(usize, u64)> {
+    pub(crate) fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<(usize, u64)> {
         if data.is_empty() {
             return Ok((0, offset));
         }
@@ -358,6 +377,52 @@ impl Task {
             self.kernel.touch_atime(file.path.mnt, file.inode);
         }
         Ok(n)
+    }
+
+    /// [`getdents`](Self::getdents) as the system call has it: fills `buf` with `struct linux_dirent64` records, whole ones
+    /// from the position on, and gives their bytes, 0 at the end. A record has the inode number (8 bytes), the position
+    /// behind it (8), its own length (2), the type (1), the name and at least one NUL, up to a multiple of 8 bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`getdents`](Self::getdents); `EINVAL` if the first record does not fit.
+    ///
+    /// Kernel: fs/readdir.c `getdents64()`, `filldir64()`.
+    pub fn getdents64(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
+        /// Bytes before the name.
+        const HEADER: usize = 19;
+        let file = self.file(fd)?;
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut used, mut one) = (0, Vec::new());
+        let result = loop {
+            let before = (file.pos.get(), file.cursor.get());
+            one.clear();
+            match self.kernel.iterate_dir(&file, &mut one, 1) {
+                Ok(0) => break Ok(used),
+                Ok(_) => {}
+                Err(errno) => break if used == 0 { Err(errno) } else { Ok(used) },
+            }
+            let entry = &one[0];
+            let len = (HEADER + entry.name.len() + 1).next_multiple_of(8);
+            let Some(record) = buf.get_mut(used..used + len) else {
+                // It is the first of the next call.
+                file.pos.set(before.0);
+                file.cursor.set(before.1);
+                break if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
+            };
+            record[..8].copy_from_slice(&entry.ino.to_ne_bytes());
+            record[8..16].copy_from_slice(&entry.off.to_ne_bytes());
+            record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+            record[18] = entry.kind;
+            record[HEADER..HEADER + entry.name.len()].copy_from_slice(&entry.name);
+            record[HEADER + entry.name.len()..].fill(0);
+            used += len;
+        };
+        if file.flags.get() as i32 & O_NOATIME == 0 && !matches!(result, Err(Errno::ENOTDIR | Errno::ENOENT))
+        {
+            self.kernel.touch_atime(file.path.mnt, file.inode);
+        }
+        result
     }
 
     /// All entries of the directory `path` but `.` and `..`, in the order in which they were made.

@@ -4,19 +4,27 @@ use crate::acl::Acl;
 use crate::cred::Cred;
 use crate::errno::Result;
 use crate::files::File;
+use crate::fork::{FilesOwner, FsOwner, Registry};
 use crate::inode::{Times, Touch, flags};
 use crate::loader::Loader;
-use crate::mount::{self, INIT_MNT_NS, MountTable, Path, ROOT_MOUNT, ROOT_SB};
+use crate::locks::Locks;
+use crate::mount::{self, MountTable, Path, ROOT_MOUNT, ROOT_SB};
 use crate::namei::Bail;
 use crate::pages::PageBudget;
+use crate::pathtable::{PathTable, PathTableOptions};
 use crate::perm::Protected;
 use crate::store::{Capacity, InodeInit, Store};
-use crate::task::Task;
-use crate::uapi::{S_IFDIR, S_IFIFO, S_IFMT, Timespec};
+use crate::sysctl::Settings;
+use crate::task::{Ids, Task};
+use crate::trace::Recorder;
+use crate::uapi::{PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT, Timespec};
 use crate::userns::UserNamespace;
-use rcuwalk_sync::{Counter, Handle, Racy32};
+use crate::variants::{VariantBits, Variants};
+use rcuwalk_sync::fill::Site;
+use rcuwalk_sync::slab::{Cache, CacheInfo, Init, Policy as InitOnAlloc, Slabs};
+use rcuwalk_sync::{Counter, Handle, PerCpu, Racy32};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Gives the present time. Inode times are stamped with it.
@@ -25,22 +33,42 @@ pub type Clock = Box<dyn Fn() -> Timespec + Send + Sync>;
 /// How paths are walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WalkMode {
-    /// Lockless, falling back to references when something changes on the way. The default.
+    /// A path that was walked before is answered from the whole-path table, if nothing on its way changed since; others
+    /// are walked as by [`Rcu`](WalkMode::Rcu). The default.
     #[default]
+    Direct,
+    /// Lockless, falling back to references when something changes on the way.
     Rcu,
     /// Holding a reference to every directory on the way: the fallback alone, for comparison and tests.
     RefOnly,
 }
 
+/// The bit of `walk_mode` beside [`WalkMode::RefOnly`]: a recording runs, which also keeps walks from being lockless.
+const RECORDING: u32 = 4;
+
 /// What all tasks share.
 pub(crate) struct Kernel {
     pub(crate) store: Store,
     pub(crate) mounts: MountTable,
+    pub(crate) paths: PathTable,
+    /// A [`WalkMode`], and [`RECORDING`].
     walk_mode: Racy32,
-    protected: Protected,
+    pub(crate) variants: VariantBits,
+    /// Directories searched with the stored bit, and without; counted only on request.
+    pub(crate) searches: [Counter; 2],
+    pub(crate) settings: Settings,
+    pub(crate) files_owners: Registry<FilesOwner>,
     clock: Clock,
-    bails: [Counter; Bail::ALL.len()],
+    /// Walks bail on many threads at once, and all for the same reasons.
+    bails: PerCpu<[Counter; Bail::ALL.len()]>,
+    /// Buffers for long names. Kernel: fs/dcache.c `names_cachep`.
+    pub(crate) names: Arc<Cache>,
     root: Path,
+    pub(crate) fs_owners: Registry<FsOwner>,
+    pub(crate) locks: Locks,
+    pub(crate) recorder: Recorder,
+    /// The number that a task got last.
+    last_tid: Mutex<i32>,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -77,6 +105,8 @@ pub struct VfsBuilder {
     dev: u64,
     mount_flags: u32,
     pages: u64,
+    path_table: PathTableOptions,
+    init_on_alloc: InitOnAlloc,
 }
 
 impl std::fmt::Debug for VfsBuilder {
@@ -94,6 +124,15 @@ pub struct Stats {
     pub blob_bytes: u64,
     /// Lockless walks that gave up, by reason, since the file system was made.
     pub bails: Vec<(&'static str, u64)>,
+    /// The caches of buffers.
+    pub caches: Vec<CacheInfo>,
+    /// Paths that the whole-path table took in since then.
+    pub paths_remembered: u64,
+    /// Directories that were searched without a permission check, because their stored bit said that anybody may, while
+    /// [`Variants::count_searches`] was set.
+    pub searches_spared: u64,
+    /// Directories whose permissions were checked, likewise.
+    pub searches_checked: u64,
 }
 
 /// Restrictions of the mount, as mount(8)'s options of the same names.
@@ -119,7 +158,7 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    fn flags(self) -> u32 {
+    pub(crate) fn flags(self) -> u32 {
         [
             (self.read_only, mount::flags::RDONLY),
             (self.noexec, mount::flags::NOEXEC),
@@ -145,6 +184,8 @@ impl Default for VfsBuilder {
             dev: 0x1d,
             mount_flags: MountOptions::default().flags(),
             pages: u64::MAX,
+            path_table: PathTableOptions::default(),
+            init_on_alloc: InitOnAlloc::default(),
         }
     }
 }
@@ -156,7 +197,7 @@ impl VfsBuilder {
     pub fn capacity(mut self, objects: u32) -> Self {
         let objects = objects.clamp(16, 1 << 28);
         self.capacity =
-            Capacity { objects: objects.saturating_add(1), blob_words: objects.saturating_mul(8) };
+            Capacity { objects: objects.saturating_add(2), blob_words: objects.saturating_mul(8) };
         self
     }
 
@@ -196,6 +237,21 @@ impl VfsBuilder {
         self
     }
 
+    /// The whole-path table, which answers for paths that were walked before ([`WalkMode::Direct`]).
+    #[must_use]
+    pub fn path_table(mut self, options: PathTableOptions) -> Self {
+        self.path_table = options;
+        self
+    }
+
+    /// Which buffers are cleared before they are used; all but those of caches that opted out unless set. The environment
+    /// variable `RCUWALK_INIT_ON_ALLOC` (`on`, `off`, `force`, `skip=NAME,...`) has the last word, for whoever runs the program.
+    #[must_use]
+    pub fn init_on_alloc(mut self, policy: InitOnAlloc) -> Self {
+        self.init_on_alloc = policy;
+        self
+    }
+
     /// Makes the file system.
     ///
     /// # Errors
@@ -203,7 +259,10 @@ impl VfsBuilder {
     /// `ENOMEM` if the system refuses the address space for the capacity.
     pub fn build(self) -> Result<Vfs> {
         // The name hash is keyed, so that a hostile tree cannot choose its collisions.
-        let seed = RandomState::new().hash_one(0);
+        let random = RandomState::new();
+        let seed = random.hash_one(0);
+        let mut numbers = 1u64..;
+        let paths = PathTable::new(self.path_table, || random.hash_one(numbers.next()))?;
         let (mounts, state) = MountTable::new()?;
         let store = Store::new(self.capacity, seed, state)?;
         let now = (self.clock)();
@@ -221,11 +280,20 @@ impl VfsBuilder {
         let mut kernel = Kernel {
             store,
             mounts,
-            walk_mode: Racy32::new(0),
-            protected: self.protected,
+            paths,
+            walk_mode: Racy32::new(WalkMode::default() as u32),
+            variants: VariantBits::default(),
+            searches: Default::default(),
+            settings: Settings::new(self.protected),
+            files_owners: Registry::default(),
             clock: self.clock,
-            bails: Default::default(),
+            bails: PerCpu::new(),
+            names: names_cache(self.init_on_alloc),
             root: Path::default(),
+            fs_owners: Registry::default(),
+            locks: Locks::default(),
+            recorder: Recorder::default(),
+            last_tid: Mutex::new(0),
         };
         {
             let mut ns = kernel.store.lock();
@@ -234,7 +302,7 @@ impl VfsBuilder {
             let dentry = kernel.new_root(&mut ns, &init)?;
             let mnt = kernel.mount_new(&mut ns, sb, dentry, self.mount_flags)?;
             debug_assert_eq!(mnt, ROOT_MOUNT);
-            kernel.mount(mnt).ns.set(INIT_MNT_NS);
+            kernel.mount_rootfs(&mut ns, mnt, &init)?;
             drop(ns);
             kernel.root = Path { mnt, dentry };
         }
@@ -245,6 +313,13 @@ impl VfsBuilder {
 /// `st_size` of an empty directory, and what each entry adds, as on tmpfs.
 pub(crate) const EMPTY_DIR_SIZE: u64 = 40;
 pub(crate) const DIRENT_SIZE: u64 = 20;
+
+/// The cache of buffers for long names, under `policy` or the operator's.
+pub(crate) fn names_cache(policy: InitOnAlloc) -> Arc<Cache> {
+    static NAMES: Site = Site::new("names");
+    let slabs = Slabs::new(policy.or_operators());
+    Arc::new(slabs.cache(&NAMES, PATH_MAX, Init::OptOut))
+}
 
 fn system_time() -> Timespec {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -279,7 +354,13 @@ impl Vfs {
 
     /// How paths are walked from now on.
     pub fn set_walk_mode(&self, mode: WalkMode) {
-        self.0.walk_mode.set(u32::from(mode == WalkMode::RefOnly));
+        let word = &self.0.walk_mode;
+        word.set(word.get() & RECORDING | mode as u32);
+    }
+
+    /// Which old ways are taken from now on.
+    pub fn set_variants(&self, variants: Variants) {
+        self.0.variants.set(variants);
     }
 
     /// Makes the superblock read-only, or writable again: `mount -o remount,ro`. Unlike a read-only mount it also
@@ -300,8 +381,19 @@ impl Vfs {
     /// What it holds, and how its walks went.
     pub fn stats(&self) -> Stats {
         let (entries, blob_bytes) = self.0.store.usage();
-        let bails = Bail::ALL.iter().map(|&(bail, name)| (name, self.0.bails[bail as usize].get())).collect();
-        Stats { entries, blob_bytes, bails }
+        let count = |bail: Bail| self.0.bails.iter().map(|counts| counts[bail as usize].get()).sum();
+        let bails = Bail::ALL.iter().map(|&(bail, name)| (name, count(bail))).collect();
+        let caches = vec![self.0.names.info()];
+        let [searches_spared, searches_checked] = [0, 1].map(|i| self.0.searches[i].get());
+        Stats {
+            entries,
+            blob_bytes,
+            bails,
+            caches,
+            paths_remembered: self.0.paths.remembered(),
+            searches_spared,
+            searches_checked,
+        }
     }
 }
 
@@ -310,9 +402,32 @@ impl Kernel {
         self.root
     }
 
+    /// Numbers for a new process. They begin again at 1 after 2,147,483,647, whoever still has one.
+    pub(crate) fn new_ids(&self, ppid: i32) -> Ids {
+        let mut last = self.last_tid.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = last.checked_add(1).unwrap_or(1);
+        Ids { tid: *last, tgid: *last, ppid }
+    }
+
     #[inline(always)]
     pub(crate) fn walk_mode(&self) -> WalkMode {
-        if self.walk_mode.get() == 0 { WalkMode::Rcu } else { WalkMode::RefOnly }
+        match self.walk_mode.get() {
+            0 => WalkMode::Direct,
+            1 => WalkMode::Rcu,
+            // Also whenever a recording runs.
+            _ => WalkMode::RefOnly,
+        }
+    }
+
+    /// Whether calls are to tell what they do ([`crate::trace`]).
+    #[inline(always)]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.walk_mode.get() & RECORDING != 0
+    }
+
+    pub(crate) fn set_recording(&self, yes: bool) {
+        let word = self.walk_mode.get();
+        self.walk_mode.set(if yes { word | RECORDING } else { word & !RECORDING });
     }
 
     /// The default ACL of a directory; for callers that hold the lock.
@@ -322,7 +437,7 @@ impl Kernel {
     }
 
     pub(crate) fn protected(&self) -> Protected {
-        self.protected
+        self.settings.protected()
     }
 
     pub(crate) fn now(&self) -> Timespec {
@@ -330,7 +445,7 @@ impl Kernel {
     }
 
     pub(crate) fn count_bail(&self, bail: Bail) {
-        self.bails[bail as usize].add(1);
+        self.bails.here()[bail as usize].add(1);
     }
 
     /// Whether reading this inode through this mount would change its access time.
@@ -375,6 +490,7 @@ impl Kernel {
     #[inline]
     pub(crate) fn fput(&self, file: Arc<File>) {
         if let Some(file) = Arc::into_inner(file) {
+            self.locks.remove_file(&file);
             if file.mode.writer {
                 let ns = self.store.lock();
                 self.store.put_write_access(&ns, file.inode);

@@ -1,15 +1,20 @@
 //! Adding whole trees.
 
 use crate::acl::{Acl, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
+use crate::dirops::SHORT_SYMLINK;
 use crate::errno::{Errno, Result};
 use crate::inode::{Times, flags};
 use crate::kernel::Kernel;
-use crate::mount::{ROOT_MOUNT, ROOT_SB};
+use crate::kernel::MountOptions;
+use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
+use crate::pages::PageBudget;
 use crate::perm;
 use crate::setattr::AclType;
 use crate::store::{InodeInit, NsGuard};
 use crate::uapi::*;
+use crate::userns::{MountIdmap, UserNamespace};
 use rcuwalk_sync::Handle;
+use std::sync::Arc;
 
 /// A node of the tree, as a [`Loader`] knows it. Meaningless to another file system, or once it was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +65,23 @@ pub struct NewInode<'a> {
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
+/// A mount, as a [`Loader`] knows it, with a file system of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MountId(Handle);
+
+/// What a mount is made of.
+#[derive(Debug, Clone, Default)]
+pub struct NewMount<'a> {
+    /// What it forbids.
+    pub options: MountOptions,
+    /// The superblock is read-only, too.
+    pub sb_read_only: bool,
+    /// How ids look through it; `None` shows them as they are stored.
+    pub idmap: Option<MountIdmap>,
+    /// Its root directory, or the file that is its root.
+    pub root: NewInode<'a>,
+}
+
 /// Adds nodes to a [`Vfs`](crate::Vfs) without the cost of walking to each. Nobody else can change the tree while it
 /// lives; lookups go on, and see each node as soon as it is added.
 ///
@@ -88,6 +110,72 @@ impl<'a> Loader<'a> {
         NodeId(self.kernel.root().dentry)
     }
 
+    /// The mount that [`root`](Self::root) is the root of.
+    pub fn root_mount(&self) -> MountId {
+        MountId(ROOT_MOUNT)
+    }
+
+    /// The number of a mount, as statx(2) gives it with `STATX_MNT_ID_UNIQUE`.
+    pub fn mount_number(&self, mount: MountId) -> u64 {
+        self.kernel.mount(mount.0).id.get()
+    }
+
+    /// Mounts a new file system over `at`, a node of the mount `on`; gives the mount and its root, below which nodes can be
+    /// added. What was below `at` is covered.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTDIR` (a directory over something else, or the other way round), `EINVAL` (a link; as [`add`](Self::add)),
+    /// `ENOSPC` (too many mounts).
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, MountOptions, NewInode, NewMount, Vfs};
+    /// let vfs = Vfs::new()?;
+    /// let mut loader = vfs.loader();
+    /// let dir = NewInode { mode: 0o040755, ..NewInode::default() };
+    /// let media = loader.add(loader.root(), b"media", &dir)?;
+    /// let options = MountOptions { read_only: true, ..MountOptions::default() };
+    /// let (_, root) = loader.mount(loader.root_mount(), media, &NewMount { options, root: dir, ..NewMount::default() })?;
+    /// loader.add(root, b"film", &NewInode { mode: 0o100644, ..NewInode::default() })?;
+    /// drop(loader);
+    /// assert_eq!(vfs.task(Cred::root()).unlink(b"/media/film"), Err(Errno::EROFS));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn mount(&mut self, on: MountId, at: NodeId, new: &NewMount<'_>) -> Result<(MountId, NodeId)> {
+        let kernel = self.kernel;
+        if s_islnk(new.root.mode) {
+            return Err(Errno::EINVAL);
+        }
+        if self.is_dir(at) != s_isdir(new.root.mode) {
+            return Err(Errno::ENOTDIR);
+        }
+        let dev = self.ns.mnt.new_dev();
+        let budget = Arc::new(PageBudget::new(u64::MAX));
+        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), budget)?;
+        let mounted = self.make(sb, &new.root).and_then(|root| {
+            if let Some(super_block) = self.ns.mnt.supers.get_mut(sb) {
+                super_block.root = root;
+            }
+            kernel.mount_new(&mut self.ns, sb, root, new.options.flags()).map(|mnt| (mnt, root))
+        });
+        let (mnt, root) = match mounted {
+            Ok(mounted) => mounted,
+            Err(errno) => {
+                kernel.drop_super(&mut self.ns, sb);
+                return Err(errno);
+            }
+        };
+        if new.sb_read_only {
+            kernel.set_sb_flags(&mut self.ns, sb, mount::flags::SB_RDONLY, mount::flags::SB_RDONLY);
+        }
+        if let Some(idmap) = &new.idmap {
+            kernel.set_idmap(&self.ns, mnt, idmap)?;
+        }
+        kernel.mount(mnt).ns.set(mount::INIT_MNT_NS);
+        kernel.attach(&mut self.ns, mnt, Path { mnt: on.0, dentry: at.0 });
+        Ok((MountId(mnt), NodeId(root)))
+    }
+
     /// Replaces the metadata of the root directory.
     ///
     /// # Errors
@@ -105,7 +193,7 @@ impl<'a> Loader<'a> {
     /// ACL), `ENAMETOOLONG`, `EEXIST`, `ENOSPC` (the file system is full), `ENOMEM`.
     pub fn add(&mut self, parent: NodeId, name: &[u8], inode: &NewInode<'_>) -> Result<NodeId> {
         self.check_name(parent, name)?;
-        let dentry = self.make(inode)?;
+        let dentry = self.make(ROOT_SB, inode)?;
         self.attach(parent, name, dentry)
     }
 
@@ -138,6 +226,39 @@ impl<'a> Loader<'a> {
     /// Whether the node is a directory.
     pub fn is_dir(&self, node: NodeId) -> bool {
         self.kernel.store.see(node.0).meta.is_dir()
+    }
+
+    /// The directory that a node is in; the root is in itself.
+    pub fn parent(&self, node: NodeId) -> NodeId {
+        NodeId(self.kernel.store.dentry(node.0).parent.get())
+    }
+
+    /// The entries of a directory, in the order in which they were added; none of anything else.
+    pub fn children(&self, node: NodeId) -> Vec<NodeId> {
+        let store = &self.kernel.store;
+        let mut at =
+            if self.is_dir(node) { store.inode_rest(store.d_inode(node.0)).first_child.get() } else { 0 };
+        let mut children = Vec::new();
+        while at != 0 {
+            children.push(NodeId(at));
+            at = store.links(at).sib_next.get();
+        }
+        children
+    }
+
+    /// Whether the node is a directory without entries.
+    pub fn is_empty_dir(&self, node: NodeId) -> bool {
+        let store = &self.kernel.store;
+        self.is_dir(node) && store.inode_rest(store.d_inode(node.0)).first_child.get() == 0
+    }
+
+    /// The body of a symbolic link; `None` for anything else.
+    pub fn link_body(&self, node: NodeId) -> Option<Vec<u8>> {
+        let store = &self.kernel.store;
+        let inode = store.d_inode(node.0);
+        let mut body = Vec::new();
+        let is_link = s_islnk(store.inode(inode).attr().mode);
+        (is_link && store.link_body(inode, &mut body).is_ok()).then_some(body)
     }
 
     /// Removes a node, and everything below it.
@@ -286,7 +407,7 @@ impl<'a> Loader<'a> {
         if self.lookup(parent, name).is_some() { Err(Errno::EEXIST) } else { Ok(()) }
     }
 
-    fn make(&mut self, new: &NewInode<'_>) -> Result<Handle> {
+    fn make(&mut self, sb: u32, new: &NewInode<'_>) -> Result<Handle> {
         let kind = new.mode & S_IFMT;
         if !matches!(kind, S_IFREG | S_IFDIR | S_IFLNK | S_IFIFO | S_IFSOCK | S_IFCHR | S_IFBLK) {
             return Err(Errno::EINVAL);
@@ -301,7 +422,7 @@ impl<'a> Loader<'a> {
         let dentry = self.kernel.store.new_inode(
             &mut self.ns,
             &InodeInit {
-                sb: ROOT_SB,
+                sb,
                 mode: mode_of(new, &parsed),
                 iflags: iflags_of(new) | unread,
                 uid: new.uid,
@@ -356,7 +477,9 @@ fn stored_blocks(new: &NewInode<'_>) -> Option<u64> {
         S_IFREG | S_IFDIR => crate::inode::blocks_of_size(new.size),
         _ => 0,
     };
-    new.blocks.filter(|&blocks| blocks != derived)
+    // As on tmpfs, a body that does not fit into the inode takes a page.
+    let long_link = new.mode & S_IFMT == S_IFLNK && new.symlink.len() >= SHORT_SYMLINK;
+    new.blocks.or(long_link.then_some(8)).filter(|&blocks| blocks != derived)
 }
 
 /// The mode with the permissions of the access ACL, if there is one, which it must agree with.

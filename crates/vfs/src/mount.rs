@@ -18,8 +18,9 @@ use crate::inode::{Inode, RacyAcl};
 use crate::kernel::Kernel;
 use crate::namei::{Bail, Position};
 use crate::pages::PageBudget;
-use crate::perm::{self, InodeAttr};
+use crate::perm::{self, InodeAttr, watched};
 use crate::store::{InodeInit, Namespace, Store, Table};
+use crate::trace::{Rule, Spot};
 use crate::userns::{IdView, MountIdmap, UserNamespace};
 use rcuwalk_sync::{
     Arena, Chains, ChainsWriter, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, chains::Found,
@@ -82,6 +83,8 @@ pub(crate) mod flags {
     /// Mounted from within a user namespace: no device of the file system can be opened.
     pub(crate) const SB_NODEV: u32 = 1 << 9;
     pub(crate) const SB: u32 = SB_RDONLY | SB_NODEV;
+    /// Checks tell what they do ([`crate::trace`]).
+    pub(crate) const RECORDED: u32 = 1 << 11;
     /// Ids look different through it.
     pub(crate) const IDMAPPED: u32 = 1 << 12;
     /// Cannot be unmounted by itself: what it covers must stay covered.
@@ -102,6 +105,10 @@ pub(crate) struct Path {
 
 /// The first mount, which is there as long as the [`Kernel`].
 pub(crate) const ROOT_MOUNT: Handle = 1;
+
+/// What the first mount is mounted over, as on any booted machine: an empty directory that is seen only by those who take
+/// the first mount away. The first one of the mount namespace that every fresh task is in. Kernel: `rootfs`.
+pub(crate) const ROOTFS_MOUNT: Handle = 2;
 
 /// The first file system.
 pub(crate) const ROOT_SB: u32 = 1;
@@ -397,6 +404,15 @@ impl Kernel {
         self.mount_has(mnt, flags::RDONLY | flags::SB_RDONLY)
     }
 
+    /// Whether something can be written through the mount. Kernel: fs/namespace.c `mnt_want_write()`.
+    pub(crate) fn want_write(&self, mnt: Handle) -> Result<()> {
+        if !self.mount_rdonly(mnt) {
+            return Ok(());
+        }
+        let rule = if self.sb_rdonly(mnt) { Rule::ReadOnlySuperblock } else { Rule::ReadOnlyMount };
+        self.refuse(Path { mnt, dentry: self.mount(mnt).root.get() }, rule, Errno::EROFS)
+    }
+
     /// How ids look through the mount.
     pub(crate) fn id_view(&self, mnt: Handle) -> IdView<'_> {
         self.mounts.view(mnt)
@@ -443,10 +459,16 @@ impl Kernel {
     /// Kernel: fs/namespace.c `mntput()`.
     #[inline]
     pub(crate) fn mntput(&self, mnt: Handle) {
+        self.mount_used(mnt);
+        self.mntput_no_expire(mnt);
+    }
+
+    /// Notes that a walk ended in this mount, whatever came of it.
+    #[inline(always)]
+    pub(crate) fn mount_used(&self, mnt: Handle) {
         if mnt != ROOT_MOUNT && self.mount(mnt).expiring.get() != 0 {
             self.mount(mnt).expiring.set(0);
         }
-        self.mntput_no_expire(mnt);
     }
 
     /// [`mntput`](Self::mntput) of a walk, which is no use of the mount yet.
@@ -548,18 +570,19 @@ impl Kernel {
     #[inline(always)]
     pub(crate) fn racy_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
         let mnt_flags = self.mount(mnt).flags.get();
-        if mnt_flags & flags::IDMAPPED != 0 {
+        if mnt_flags & (flags::IDMAPPED | flags::RECORDED) != 0 {
             return self.mapped_permission(mnt, inode, cred, mask);
         }
         let acl = RacyAcl { store: &self.store, blob: inode.acl.get(), view: None };
         perm::inode_permission(mnt_flags & flags::SB_RDONLY != 0, &inode.attr(), &acl, cred, mask)
     }
 
-    /// [`racy_permission`](Self::racy_permission) through an idmap.
+    /// [`racy_permission`](Self::racy_permission) through an idmap, or while it is recorded.
     #[cold]
     fn mapped_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
         let (attr, acl) = (self.attr(mnt, inode), self.racy_acl(mnt, inode));
-        perm::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask)
+        let spot = Spot { mount: self.mount(mnt).id.get(), ino: inode.ino.get() };
+        watched::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask, &mut self.asking(spot))
     }
 
     /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
@@ -688,6 +711,13 @@ impl Kernel {
     /// Kernel: fs/namespace.c `attach_mnt()`.
     pub(crate) fn attach(&self, ns: &mut Namespace, mnt: Handle, at: Path) {
         self.store.links(at.dentry).count.get();
+        let covering = ns.mnt.covering.entry(at.dentry).or_default();
+        covering.push(mnt);
+        if covering.len() == 1 {
+            // Before the count changes: a walk that passes here unawares is of the count before, and so is what the
+            // whole-path table remembers of it.
+            self.store.set_mounted(ns, at.dentry, true);
+        }
         let m = self.mount(mnt);
         {
             let _change = self.mounts.seq.write();
@@ -696,11 +726,6 @@ impl Kernel {
             ns.mnt.chains.insert(&self.mounts.chains, &self.mounts, mnt);
         }
         ns.mnt.info_mut(at.mnt).children.push(mnt);
-        let covering = ns.mnt.covering.entry(at.dentry).or_default();
-        covering.push(mnt);
-        if covering.len() == 1 {
-            self.store.set_mounted(ns, at.dentry, true);
-        }
     }
 
     /// Takes a mount from where it is attached. The tree's reference becomes the caller's.
@@ -805,6 +830,18 @@ impl Kernel {
             sb.root = root;
         }
         Ok(root)
+    }
+
+    /// Mounts the first mount over the root of a file system of its own. Kernel: `init_mount_tree()`.
+    pub(crate) fn mount_rootfs(&self, ns: &mut Namespace, root: Handle, init: &InodeInit<'_>) -> Result<()> {
+        let dev = ns.mnt.new_dev();
+        let sb = ns.mnt.new_super(dev, UserNamespace::init(), Arc::new(PageBudget::new(0)))?;
+        let over = self.new_root(ns, &InodeInit { sb, ..*init })?;
+        let rootfs = self.mount_new(ns, sb, over, flags::RELATIME | flags::LOCKED)?;
+        debug_assert_eq!(rootfs, ROOTFS_MOUNT);
+        self.attach(ns, root, Path { mnt: rootfs, dentry: over });
+        [root, rootfs].into_iter().for_each(|mnt| self.mount(mnt).ns.set(INIT_MNT_NS));
+        Ok(())
     }
 
     /// Sets the flags of a file system that are in `mask`, and with them those of its mounts.

@@ -43,12 +43,15 @@ use crate::fs_struct::{FsStruct, Place};
 use crate::inode::{Touch, flags};
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
+use crate::pathtable::{self, AsOf, Led, Signature};
 use crate::perm::{self, MAY_EXEC};
+use crate::trace::{Event, Rule};
 use crate::uapi::{
     NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS,
     RESOLVE_NO_XDEV, S_IFLNK,
 };
-use rcuwalk_sync::{Handle, name};
+use crate::variants::SearchCheck;
+use rcuwalk_sync::{Handle, Racy32, name};
 
 /// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +196,7 @@ pub(crate) struct Nameidata<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) cred: &'a Cred,
     fs: &'a FsStruct,
+    passed: &'a Racy32,
     at: At<'a>,
     pub(crate) lookup: Lookup,
     /// The root of this walk, once it was needed; a reference is held in REF-walk.
@@ -210,19 +214,15 @@ pub(crate) struct Nameidata<'a> {
 const MAXSYMLINKS: u32 = 40;
 
 impl<'a> Nameidata<'a> {
-    pub(crate) fn new(
-        kernel: &'a Kernel,
-        cred: &'a Cred,
-        fs: &'a FsStruct,
-        at: At<'a>,
-        lookup: Lookup,
-    ) -> Self {
+    pub(crate) fn new(walker: Walker<'a>, at: At<'a>, lookup: Lookup) -> Self {
+        let Walker { kernel, cred, fs, passed } = walker;
         let renames = if lookup.scoped() { kernel.store.rename_seq.begin() } else { 0 };
         let m_seq = kernel.mounts.seq.begin();
         Nameidata {
             kernel,
             cred,
             fs,
+            passed,
             at,
             lookup,
             root: None,
@@ -241,6 +241,7 @@ impl<'a> Nameidata<'a> {
         last: impl FnMut(&mut Self, Position, Last<'_>) -> Walk<Step<R>>,
     ) -> Walk<R> {
         let at = self.path_init::<RCU>(path)?;
+        self.tell::<RCU>(|kernel| Event::Walk { path: path.to_vec(), at: kernel.spot(at.path()) });
         self.path_walk_from::<RCU, R>(at, path, skip_slashes(path, 0), last)
     }
 
@@ -257,7 +258,7 @@ impl<'a> Nameidata<'a> {
         let (mut at, mut path, mut start) = (at, path, start);
         loop {
             if RCU {
-                let stretch = self.walker().walk_names::<false>(at.mnt, at.seen, path, start);
+                let stretch = self.walker().walk_stretch::<false>(at.mnt, at.seen, path, start);
                 (at.seen, start) = (stretch.at, stretch.start);
             }
             let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path, start)? {
@@ -273,8 +274,16 @@ impl<'a> Nameidata<'a> {
         }
     }
 
+    /// Says what the walk does, if it holds references and somebody listens.
+    #[inline(always)]
+    fn tell<const RCU: bool>(&self, event: impl FnOnce(&Kernel) -> Event) {
+        if !RCU {
+            self.kernel.tell(|| event(self.kernel));
+        }
+    }
+
     fn walker(&self) -> Walker<'a> {
-        Walker { kernel: self.kernel, cred: self.cred, fs: self.fs }
+        Walker { kernel: self.kernel, cred: self.cred, fs: self.fs, passed: self.passed }
     }
 
     /// Walks all but the last component of `path`.
@@ -333,8 +342,22 @@ impl<'a> Nameidata<'a> {
         if child.meta.file_type() == S_IFLNK {
             return Ok(Walked::Link { dir, link: child, rest });
         }
-        self.drop_child::<RCU>(child)?;
-        Err(Stop::Fail(Errno::ENOTDIR))
+        let mnt = if child.meta.is_mounted() {
+            // What covers it is no directory either, but the walk may not be allowed to go there.
+            self.traverse_mounts::<RCU>(dir.mnt, child)?.mnt
+        } else {
+            self.drop_child::<RCU>(child)?;
+            dir.mnt
+        };
+        self.kernel.mount_used(mnt);
+        Err(self.unconfirmed(Errno::ENOTDIR))
+    }
+
+    /// A refusal in the middle of the walk. The kernel's RCU-walk has it confirmed by REF-walk, which a walk through
+    /// what is cached alone may not become.
+    #[cold]
+    fn unconfirmed(&self, errno: Errno) -> Stop {
+        Stop::Fail(if self.lookup.resolve & RESOLVE_CACHED != 0 { Errno::EAGAIN } else { errno })
     }
 
     /// The start of the walk. Kernel: fs/namei.c `path_init()`.
@@ -429,7 +452,11 @@ impl<'a> Nameidata<'a> {
     /// Kernel: fs/namei.c `may_lookup()`.
     #[inline(always)]
     fn may_lookup<const RCU: bool>(&self, at: Position) -> Walk<()> {
-        if at.seen.meta.may_search() {
+        let known = at.seen.meta.may_search();
+        if self.kernel.variants.count_searches() {
+            self.kernel.searches[usize::from(!known)].add(1);
+        }
+        if known && (RCU || !self.kernel.is_recording()) {
             return Ok(());
         }
         self.may_lookup_slow::<RCU>(at)
@@ -439,11 +466,17 @@ impl<'a> Nameidata<'a> {
     #[inline(never)]
     fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
         match self.permission::<RCU>(at, MAY_EXEC) {
-            Err(Stop::Fail(errno)) if RCU => {
-                self.revalidate(at.seen)?;
-                Err(Stop::Fail(errno))
+            Ok(()) => Ok(()),
+            Err(stop) => {
+                if RCU && matches!(stop, Stop::Fail(_)) {
+                    self.revalidate(at.seen)?;
+                }
+                self.kernel.mount_used(at.mnt);
+                match stop {
+                    Stop::Fail(errno) => Err(self.unconfirmed(errno)),
+                    retry => Err(retry),
+                }
             }
-            answer => answer,
         }
     }
 
@@ -488,7 +521,11 @@ impl<'a> Nameidata<'a> {
     #[inline(always)]
     pub(crate) fn lookup_fast<const RCU: bool>(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
         if !RCU {
-            return self.lookup_ref(at, name);
+            let found = self.lookup_ref(at, name);
+            if self.kernel.is_recording() {
+                self.kernel.tell_lookup(at.path(), name, found.as_ref().ok().map(|child| child.dentry));
+            }
+            return found;
         }
         let tree = self.kernel.store.tree();
         match tree.d_lookup_rcu(at.seen.dentry, name) {
@@ -522,7 +559,7 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Retry(Bail::DirChanged));
         }
         self.revalidate(at.seen)?;
-        Err(Stop::Fail(self.missing(name, dead)))
+        Err(Stop::Fail(self.missing(at, name, dead)))
     }
 
     /// [`lookup_fast`](Self::lookup_fast) holding references: tries without the lock, then takes it.
@@ -549,14 +586,15 @@ impl<'a> Nameidata<'a> {
             }
             None => {
                 let dead = store.inode(store.d_inode(at.seen.dentry)).mode.get() & flags::DEAD != 0;
-                Err(Stop::Fail(self.missing(name, dead)))
+                Err(Stop::Fail(self.missing(at, name, dead)))
             }
         }
     }
 
     /// The error for a name that is not there. As on tmpfs nothing remembers that a name is missing, so that a walk
     /// through what is cached alone does not know.
-    fn missing(&self, name: Name<'_>, dead: bool) -> Errno {
+    fn missing(&self, at: Position, name: Name<'_>, dead: bool) -> Errno {
+        self.kernel.mount_used(at.mnt);
         if self.lookup.resolve & RESOLVE_CACHED != 0 { Errno::EAGAIN } else { missing(name, dead) }
     }
 
@@ -619,7 +657,7 @@ impl<'a> Nameidata<'a> {
             self.check_mounts()?;
             self.revalidate(child)?;
             if no_xdev && at.mnt != mnt {
-                return Err(Stop::Fail(Errno::EXDEV));
+                return Err(self.unconfirmed(Errno::EXDEV));
             }
             return Ok(at);
         }
@@ -638,9 +676,10 @@ impl<'a> Nameidata<'a> {
             store.dput(child.dentry);
             self.step_held(to);
             if no_xdev {
-                return Err(Stop::Fail(Errno::EXDEV));
+                return Err(self.unconfirmed(Errno::EXDEV));
             }
         }
+        self.tell::<RCU>(|kernel| Event::Crossed { to: kernel.spot(to) });
         Ok(Position { mnt: to.mnt, seen: store.see(to.dentry) })
     }
 
@@ -661,19 +700,22 @@ impl<'a> Nameidata<'a> {
     /// Steps to the parent. Kernel: fs/namei.c `handle_dots()`, `follow_dotdot()`.
     fn follow_dotdot<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
         let root = self.root::<RCU>()?;
-        if at.path() == root.path() {
-            return self.stay_in_root::<RCU>(at);
-        }
-        let from = if at.seen.dentry == self.kernel.mount(at.mnt).root.get() {
-            match self.choose_mountpoint::<RCU>(at, root)? {
-                Some(mountpoint) => mountpoint,
-                None => return self.stay_in_root::<RCU>(at),
-            }
+        let from = if at.path() == root.path() {
+            None
+        } else if at.seen.dentry == self.kernel.mount(at.mnt).root.get() {
+            self.choose_mountpoint::<RCU>(at, root)?
         } else {
-            at
+            Some(at)
         };
-        let parent = self.step_up::<RCU>(from)?;
-        self.path_connected::<RCU>(from, parent.seen.dentry)?;
+        let parent = match from {
+            None => self.stay_in_root::<RCU>(at)?,
+            Some(from) => {
+                let parent = self.step_up::<RCU>(from)?;
+                self.path_connected::<RCU>(from, parent.seen.dentry)?;
+                parent
+            }
+        };
+        self.tell::<RCU>(|kernel| Event::Up { to: kernel.spot(parent.path()) });
         let over = self.cross::<RCU>(parent)?;
         let store = &self.kernel.store;
         let moved = store.rename_seq.retry(self.renames) || self.kernel.mounts.seq.retry(self.m_seq);
@@ -683,14 +725,14 @@ impl<'a> Nameidata<'a> {
         Ok(over)
     }
 
-    /// `..` leads nowhere from the root of the walk.
+    /// `..` leads nowhere from the root of the walk, but to what is mounted over it.
     fn stay_in_root<const RCU: bool>(&self, at: Position) -> Walk<Position> {
         if self.lookup.resolve & RESOLVE_BENEATH != 0 {
             if RCU {
                 self.check_mounts()?;
             }
             self.validate::<RCU>(at.seen)?;
-            return Err(Stop::Fail(Errno::EXDEV));
+            return Err(self.unconfirmed(Errno::EXDEV));
         }
         Ok(at)
     }
@@ -724,7 +766,7 @@ impl<'a> Nameidata<'a> {
             self.step_held(over.path());
         }
         if self.lookup.resolve & RESOLVE_NO_XDEV != 0 {
-            return Err(Stop::Fail(Errno::EXDEV));
+            return Err(self.unconfirmed(Errno::EXDEV));
         }
         Ok(Some(over))
     }
@@ -836,7 +878,9 @@ impl<'a> Nameidata<'a> {
         }
         let path = read?;
         if path.first() != Some(&b'/') {
-            return Ok((dir, path));
+            // The directory is asked again, for which what was seen of it before may be too old by now.
+            let seen = if RCU { dir.seen } else { self.kernel.store.see(dir.seen.dentry) };
+            return Ok((Position { seen, ..dir }, path));
         }
         if self.lookup.resolve & RESOLVE_BENEATH != 0 {
             return Err(Stop::Fail(Errno::EXDEV));
@@ -847,6 +891,7 @@ impl<'a> Nameidata<'a> {
         }
         let root = self.root::<RCU>()?;
         if !RCU {
+            self.tell::<RCU>(|kernel| Event::Walk { path: path.clone(), at: kernel.spot(root.path()) });
             self.kernel.path_get(root.path());
             self.step_held(root.path());
         }
@@ -861,8 +906,9 @@ impl<'a> Nameidata<'a> {
         trailing: bool,
         rest: &[u8],
     ) -> Walk<Vec<u8>> {
+        let place = Path { mnt: dir.mnt, dentry: link.dentry };
         if self.total_links == MAXSYMLINKS {
-            return Err(Stop::Fail(Errno::ELOOP));
+            return Ok(self.kernel.refuse(place, Rule::TooManyLinks, Errno::ELOOP)?);
         }
         self.total_links += 1;
         let store = &self.kernel.store;
@@ -870,12 +916,14 @@ impl<'a> Nameidata<'a> {
         if trailing {
             let [link, dir] =
                 [inode, store.d_inode(dir.seen.dentry)].map(|i| self.kernel.read_attr(dir.mnt, i));
-            perm::may_follow_link(self.kernel.protected(), &dir, &link, self.cred)?;
+            let may = perm::may_follow_link(self.kernel.protected(), &dir, &link, self.cred);
+            may.or_else(|errno| self.kernel.refuse(place, Rule::ProtectedSymlinks, errno))?;
         }
-        if self.kernel.mount_has(dir.mnt, mount::flags::NOSYMFOLLOW)
-            || self.lookup.resolve & RESOLVE_NO_SYMLINKS != 0
-        {
-            return Err(Stop::Fail(Errno::ELOOP));
+        if self.kernel.mount_has(dir.mnt, mount::flags::NOSYMFOLLOW) {
+            return Ok(self.kernel.refuse(place, Rule::NoSymFollow, Errno::ELOOP)?);
+        }
+        if self.lookup.resolve & RESOLVE_NO_SYMLINKS != 0 {
+            return Ok(self.kernel.refuse(place, Rule::NoSymlinks, Errno::ELOOP)?);
         }
         if self.kernel.atime_needs_update(dir.mnt, inode) {
             if RCU {
@@ -888,6 +936,7 @@ impl<'a> Nameidata<'a> {
         }
         let mut path = Vec::new();
         store.link_body(inode, &mut path)?;
+        self.tell::<RCU>(|kernel| Event::Link { link: kernel.spot(place), body: path.clone(), trailing });
         path.try_reserve(rest.len()).map_err(|_| Errno::ENOMEM)?;
         path.extend_from_slice(rest);
         Ok(path)
@@ -918,6 +967,7 @@ impl<'a> Nameidata<'a> {
         self.complete_walk::<RCU>(position)?;
         if self.lookup.directory && !position.seen.meta.is_dir() {
             self.validate::<RCU>(position.seen)?;
+            self.kernel.mount_used(position.mnt);
             return Err(Stop::Fail(Errno::ENOTDIR));
         }
         Ok(Step::Done(position))
@@ -943,6 +993,11 @@ enum Halt {
     Missing,
 }
 
+/// [`SearchCheck`] as a parameter of the hot loop.
+const STORED: u8 = 0;
+const MODE: u8 = 1;
+const ALWAYS: u8 = 2;
+
 /// How far the plain part of a path led: to `at`, with the component at `start` still to be walked.
 #[derive(Clone, Copy)]
 struct Stretch {
@@ -966,24 +1021,52 @@ fn skip_slashes(path: &[u8], from: usize) -> usize {
     at
 }
 
+/// Where a lockless walk ended, not validated yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) position: Position,
+    m_seq: u32,
+}
+
 /// A task's place in the tree and its credential: what a lookup needs of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Walker<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) cred: &'a Cred,
     pub(crate) fs: &'a FsStruct,
+    /// See [`PathTable::sign`](crate::pathtable::PathTable::sign).
+    pub(crate) passed: &'a Racy32,
 }
+
+/// Stands for a name that could not be read: whoever uses it gets `EFAULT`. It is told from names that are too long by
+/// its address.
+pub(crate) static NAME_FAULT: [u8; PATH_MAX] = [0; PATH_MAX];
+
+/// Stands in the same way for a name that there was no memory for: `ENOMEM`.
+pub(crate) static NAME_NO_MEMORY: [u8; PATH_MAX] = [1; PATH_MAX];
 
 /// What copying in the name would have refused. Kernel: fs/namei.c `getname_flags()`.
 #[inline(always)]
 pub(crate) fn check_name(path: &[u8], empty_ok: bool) -> Result<(), Errno> {
     if path.len() >= PATH_MAX {
-        return Err(Errno::ENAMETOOLONG);
+        return Err(overlong(path));
     }
     if path.is_empty() && !empty_ok {
         return Err(Errno::ENOENT);
     }
     Ok(())
+}
+
+#[cold]
+fn overlong(path: &[u8]) -> Errno {
+    let is = |other: &[u8]| std::ptr::eq(path.as_ptr(), other.as_ptr());
+    if is(&NAME_FAULT) {
+        Errno::EFAULT
+    } else if is(&NAME_NO_MEMORY) {
+        Errno::ENOMEM
+    } else {
+        Errno::ENAMETOOLONG
+    }
 }
 
 impl<'a> Walker<'a> {
@@ -999,30 +1082,55 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         mut finish: impl FnMut(Position) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        check_name(path, lookup.empty)?;
-        if self.kernel.walk_mode() == WalkMode::Rcu {
-            let m_seq = self.kernel.mounts.seq.begin();
-            match self.path_lookupat_rcu(at, path, lookup, m_seq) {
-                Ok(position) => {
-                    let result = finish(position);
-                    let moved = self.kernel.mounts.seq.retry(m_seq);
-                    if !self.kernel.store.tree().retry(position.seen) && !moved {
-                        return result;
-                    }
-                    self.kernel.count_bail(if moved { Bail::MountMoved } else { Bail::DentryMoved });
-                }
-                Err(Stop::Fail(errno)) => return Err(errno),
-                Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
+        if let Some(found) = self.lookup_rcu(at, path, lookup)? {
+            let result = finish(found.position);
+            if self.confirm(found) {
+                return result;
             }
         }
-        self.filename_lookup_ref(at, path, lookup, &mut finish)
+        self.lookup_ref(at, path, lookup, &mut finish)
     }
 
-    /// The lockless half of a plain lookup, up to but without the validation of where it ends: one function that all
-    /// calls share.
+    /// The first half of [`filename_lookup`](Self::filename_lookup): where `path` leads, as long as what is read there is
+    /// [confirmed](Self::confirm); `None` if the lockless walk could not tell.
+    #[inline(always)]
+    pub(crate) fn lookup_rcu(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+    ) -> Result<Option<Candidate>, Errno> {
+        check_name(path, lookup.empty)?;
+        if self.kernel.walk_mode() == WalkMode::RefOnly {
+            return Ok(None);
+        }
+        let m_seq = self.kernel.mounts.seq.begin();
+        match self.path_lookupat_rcu(at, path, lookup, m_seq) {
+            Ok(position) => Ok(Some(Candidate { position, m_seq })),
+            Err(Stop::Fail(errno)) => Err(errno),
+            Err(Stop::Retry(bail)) => {
+                self.kernel.count_bail(bail);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the walk still leads there, so that what was read there counts.
+    #[inline(always)]
+    pub(crate) fn confirm(&self, found: Candidate) -> bool {
+        let moved = self.kernel.mounts.seq.retry(found.m_seq);
+        if !self.kernel.store.tree().retry(found.position.seen) && !moved {
+            self.kernel.mount_used(found.position.mnt);
+            return true;
+        }
+        self.kernel.count_bail(if moved { Bail::MountMoved } else { Bail::DentryMoved });
+        false
+    }
+
+    /// The lockless half of a plain lookup, up to but without the validation of where it ends.
     ///
     /// Kernel: fs/namei.c `path_lookupat()`.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn path_lookupat_rcu(
         &self,
         at: At<'_>,
@@ -1030,14 +1138,115 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         m_seq: u32,
     ) -> Walk<Position> {
-        let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        let mut question = None;
+        if self.kernel.walk_mode() == WalkMode::Direct
+            && lookup.resolve == 0
+            && let Some(start) = self.start(at, path)
+            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), start, path, self.passed)
+        {
+            let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
+            if let Some(answer) = self.remembered(sign, as_of, lookup) {
+                return answer;
+            }
+            question = Some((start, sign, as_of));
+        }
+        self.walk_rcu(at, path, lookup, m_seq, question)
+    }
+
+    /// Where a path starts, if nothing but the table of paths has to be asked.
+    #[inline(always)]
+    fn start(&self, at: At<'_>, path: &[u8]) -> Option<Path> {
+        let place = match (path.first()?, at) {
+            (b'/', _) => Place::Root,
+            (_, At::Cwd) => Place::Pwd,
+            (_, At::File(file)) => return Some(file.path),
+            (_, At::Bad) => return None,
+        };
+        let seq = self.fs.begin();
+        let path = self.fs.peek(place);
+        (!self.fs.retry(seq)).then_some(path)
+    }
+
+    /// The answer of the whole-path table, if it has one that still holds.
+    #[inline(always)]
+    fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Option<Walk<Position>> {
+        let store = &self.kernel.store;
+        let (mnt, led) = self.kernel.paths.find(sign, as_of)?;
+        let (Led::To { dentry, seq } | Led::Missing { dir: dentry, seq, .. }) = led;
+        let d = store.dentry(dentry);
+        let seen = Seen { dentry, seq: d.seq.begin(), meta: Meta(d.meta.get()) };
+        // As long as the dentry's count stands it has the name and the parent it had, and if nothing on the way
+        // to it changed either, up to after that was read, then this is where the path leads.
+        if seen.seq != seq {
+            return None;
+        }
+        if let Led::Missing { entries, .. } = led {
+            if store.inode(d.inode.get()).seq.retry(entries) || d.seq.retry(seq) {
+                return None;
+            }
+        } else if lookup.directory && !seen.meta.is_dir() {
+            return None;
+        }
+        if store.path_seq.retry(as_of.path_seq) {
+            return None;
+        }
+        Some(match led {
+            Led::To { .. } => Ok(Position { mnt, seen }),
+            Led::Missing { .. } => Err(Stop::Fail(pathtable::MISSING)),
+        })
+    }
+
+    /// Walks a path, and tells the whole-path table where it led, if that was asked before: one function that all calls
+    /// share.
+    #[inline(never)]
+    fn walk_rcu(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        m_seq: u32,
+        question: Option<(Path, Signature, AsOf)>,
+    ) -> Walk<Position> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let mut nd = Nameidata::new(*self, at, lookup);
         nd.m_seq = m_seq;
         let start = nd.path_init::<true>(path)?;
-        let stretch = self.walk_names::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
-        let position = Position { mnt: start.mnt, seen: stretch.at };
+        let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
+        let Seen { dentry, seq, .. } = stretch.at;
+        // Before the proof that the name is missing, which then is of this count at the latest.
+        let entries = question.map_or(0, |_| store.inode(store.d_inode(dentry)).seq.begin());
+        let answer = self.finish_walk(&mut nd, start.mnt, path, stretch);
+        // The process may have moved since it was asked from where the path starts.
+        let Some((from, sign, as_of)) = question.filter(|(from, ..)| *from == start.path()) else {
+            return answer;
+        };
+        let led = match (stretch.halt, &answer) {
+            (Halt::Found, Ok(_)) => Led::To { dentry, seq },
+            (Halt::Missing, Err(Stop::Fail(pathtable::MISSING))) => {
+                Led::Missing { dir: dentry, seq, entries }
+            }
+            _ => return answer,
+        };
+        if !store.path_seq.retry(as_of.path_seq) && !kernel.mounts.seq.retry(m_seq) {
+            kernel.paths.remember(sign, as_of, from.mnt, led);
+        }
+        answer
+    }
+
+    /// What remains of a lookup after its plain part.
+    #[inline(always)]
+    fn finish_walk(
+        &self,
+        nd: &mut Nameidata<'_>,
+        mnt: Handle,
+        path: &[u8],
+        stretch: Stretch,
+    ) -> Walk<Position> {
+        let position = Position { mnt, seen: stretch.at };
         match stretch.halt {
-            Halt::Found if lookup.directory && !stretch.at.meta.is_dir() => {
+            Halt::Found if nd.lookup.directory && !stretch.at.meta.is_dir() => {
                 nd.revalidate(stretch.at)?;
+                self.kernel.mount_used(position.mnt);
                 return Err(Stop::Fail(Errno::ENOTDIR));
             }
             Halt::Found => return Ok(position),
@@ -1060,7 +1269,13 @@ impl<'a> Walker<'a> {
     /// Every value that a round hands to the next is a scalar, and every base address is by value: the chain from one
     /// directory to the next runs through registers.
     #[inline(always)]
-    fn walk_names<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
+    fn walk_names<const LAST: bool, const SEARCH: u8>(
+        &self,
+        mnt: Handle,
+        from: Seen,
+        path: &[u8],
+        start: usize,
+    ) -> Stretch {
         let (tree, seed) = (self.kernel.store.tree(), self.kernel.store.seed());
         let Seen { mut dentry, mut seq, meta: Meta(mut meta) } = from;
         let mut rest = path.get(start..).unwrap_or_default();
@@ -1068,7 +1283,7 @@ impl<'a> Walker<'a> {
             return Stretch { at: from, start, halt: Halt::Undecided };
         }
         let halt = loop {
-            if !self.may_search(mnt, Seen { dentry, seq, meta: Meta(meta) }) {
+            if !self.may_search::<SEARCH>(mnt, Seen { dentry, seq, meta: Meta(meta) }) {
                 break Halt::Undecided;
             }
             let component = name::leading(path, rest, seed);
@@ -1105,10 +1320,47 @@ impl<'a> Walker<'a> {
         Stretch { at: Seen { dentry, seq, meta: Meta(meta) }, start, halt }
     }
 
+    /// [`walk_names`](Self::walk_names) as the [variants](crate::Variants) have it: a walk that is to count leaves all to
+    /// the general one.
+    #[inline(always)]
+    fn walk_stretch<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
+        if self.kernel.variants.plain_search() {
+            return self.walk_names::<LAST, STORED>(mnt, from, path, start);
+        }
+        self.walk_variant::<LAST>(mnt, from, path, start)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn walk_variant<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
+        if self.kernel.variants.count_searches() {
+            return Stretch { at: from, start, halt: Halt::Undecided };
+        }
+        match self.kernel.variants.search() {
+            SearchCheck::Stored => self.walk_names::<LAST, STORED>(mnt, from, path, start),
+            SearchCheck::Mode => self.walk_names::<LAST, MODE>(mnt, from, path, start),
+            SearchCheck::Always => self.walk_names::<LAST, ALWAYS>(mnt, from, path, start),
+        }
+    }
+
     /// Whether this directory may be searched, for certain; if not, the general walk finds out why.
     #[inline(always)]
-    fn may_search(&self, mnt: Handle, dir: Seen) -> bool {
-        dir.meta.may_search() || self.may_search_slow(mnt, dir.dentry)
+    fn may_search<const SEARCH: u8>(&self, mnt: Handle, dir: Seen) -> bool {
+        let known = match SEARCH {
+            STORED => dir.meta.may_search(),
+            MODE => self.everyone_may_search(dir.dentry),
+            _ => false,
+        };
+        known || self.may_search_slow(mnt, dir.dentry)
+    }
+
+    /// What the stored bit says, from the inode.
+    #[inline(always)]
+    fn everyone_may_search(&self, dentry: Handle) -> bool {
+        let store = &self.kernel.store;
+        let i = store.inode(store.d_inode(dentry));
+        let seq = i.seq.begin();
+        perm::everyone_may_search(i.mode.get(), i.acl.get() != 0) && !i.seq.retry(seq)
     }
 
     #[inline(never)]
@@ -1119,9 +1371,9 @@ impl<'a> Walker<'a> {
         self.kernel.racy_permission(mnt, i, self.cred, MAY_EXEC).is_ok() && !i.seq.retry(seq)
     }
 
-    /// [`filename_lookup`](Self::filename_lookup) holding references.
+    /// The second half of [`filename_lookup`](Self::filename_lookup), holding references.
     #[cold]
-    fn filename_lookup_ref<R>(
+    pub(crate) fn lookup_ref<R>(
         &self,
         at: At<'_>,
         path: &[u8],
@@ -1131,7 +1383,10 @@ impl<'a> Walker<'a> {
         self.walk_ref(at, path, lookup, |nd, at, last| {
             Ok(match nd.lookup_last::<false>(at, last)? {
                 Step::Link(link) => Step::Link(link),
-                Step::Done(position) => Step::Done(finish(position)?),
+                Step::Done(position) => {
+                    self.kernel.mount_used(position.mnt);
+                    Step::Done(finish(position)?)
+                }
             })
         })
     }
@@ -1144,7 +1399,7 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         last: impl FnMut(&mut Nameidata<'_>, Position, Last<'_>) -> Walk<Step<R>>,
     ) -> Result<R, Errno> {
-        let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        let mut nd = Nameidata::new(*self, at, lookup);
         let walked = nd.path_walk::<false, _>(path, last);
         nd.terminate_walk();
         walked.map_err(|stop| match stop {
@@ -1165,8 +1420,8 @@ impl<'a> Walker<'a> {
     ) -> Result<R, Errno> {
         check_name(path, false)?;
         let lookup = Lookup::NOFOLLOW;
-        if self.kernel.walk_mode() == WalkMode::Rcu {
-            let mut nd = Nameidata::new(self.kernel, self.cred, self.fs, at, lookup);
+        if self.kernel.walk_mode() != WalkMode::RefOnly {
+            let mut nd = Nameidata::new(*self, at, lookup);
             let walked = nd.path_walk::<true, _>(path, |nd, dir, last| {
                 nd.legitimize(dir)?;
                 let result = act(dir.path(), last);
@@ -1179,6 +1434,9 @@ impl<'a> Walker<'a> {
                 Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
             }
         }
-        self.walk_ref(at, path, lookup, |_, dir, last| Ok(Step::Done(act(dir.path(), last)?)))
+        self.walk_ref(at, path, lookup, |nd, dir, last| {
+            nd.kernel.mount_used(dir.mnt);
+            Ok(Step::Done(act(dir.path(), last)?))
+        })
     }
 }

@@ -1,18 +1,19 @@
-//! The calls that change mounts and namespaces: mount, umount2, mount_setattr, open_tree, move_mount, pivot_root, unshare.
+//! The calls that change mounts: mount, umount2, mount_setattr, open_tree, move_mount, pivot_root.
 //!
 //! Kernel: fs/namespace.c, fs/pnode.c. Differs: the only type of file system is tmpfs.
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::files::{File, FileMode};
+use crate::fork::FsOwner;
 use crate::fs_struct::Place;
-use crate::inode::{Times, flags as iflags};
+use crate::inode::Times;
 use crate::kernel::{EMPTY_DIR_SIZE, Kernel};
-use crate::mount::{INIT_MNT_NS, Path, Umount, flags};
-use crate::namei::{Lookup, check_name};
+use crate::mount::{INIT_MNT_NS, Path, ROOTFS_MOUNT, Umount, flags};
+use crate::namei::{At, Lookup, Step, check_name};
 use crate::pages::PageBudget;
 use crate::store::{InodeInit, Namespace};
-use crate::task::{FsOwner, Task};
+use crate::task::Task;
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
 use rcuwalk_sync::{Handle, Racy32, Racy64};
@@ -32,8 +33,8 @@ pub(crate) struct MntNamespace {
 impl MntNamespace {
     /// The namespace of fresh tasks.
     pub(crate) fn init(kernel: &Arc<Kernel>) -> Arc<MntNamespace> {
-        let (root, user_ns) = (kernel.root().mnt, UserNamespace::init());
-        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id: INIT_MNT_NS, user_ns, root })
+        let user_ns = UserNamespace::init();
+        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id: INIT_MNT_NS, user_ns, root: ROOTFS_MOUNT })
     }
 }
 
@@ -145,14 +146,24 @@ impl Kernel {
     }
 
     /// Where a mount over `path` goes: on top of what is there. Kernel: `lock_mount()`.
-    fn lock_mount(&self, ns: &Namespace, path: Path, mnt_ns: u32) -> Result<Path> {
+    fn lock_mount(&self, ns: &Namespace, path: Path) -> Result<Path> {
         let at = self.topmost(ns, path);
-        let inode = self.store.inode(self.store.d_inode(at.dentry));
-        let removed = inode.mode.get() & iflags::DEAD != 0 || inode.nlink.get() == 0;
-        if removed {
+        // A mount that was taken away is no place to mount on, either.
+        if self.is_unlinked(at.dentry) || self.mount(path.mnt).ns.get() == 0 {
             return Err(Errno::ENOENT);
         }
+        Ok(at)
+    }
+
+    /// [`lock_mount`](Self::lock_mount) in that mount namespace. Kernel: `check_mnt()`.
+    fn lock_mount_in(&self, ns: &Namespace, path: Path, mnt_ns: u32) -> Result<Path> {
+        let at = self.lock_mount(ns, path)?;
         if self.mount(at.mnt).ns.get() != mnt_ns { Err(Errno::EINVAL) } else { Ok(at) }
+    }
+
+    /// Whether a dentry lost its name. Kernel: `d_unlinked()`.
+    fn is_unlinked(&self, dentry: Handle) -> bool {
+        !self.store.see(dentry).meta.is_hashed() && self.store.dentry(dentry).parent.get() != dentry
     }
 
     /// A copy of the mount at `from`, that shows the tree below it. Kernel: `clone_mnt()`.
@@ -384,7 +395,9 @@ impl Kernel {
     /// Makes a file system read-only or writable. Kernel: fs/super.c `reconfigure_super()`.
     fn set_sb_rdonly(&self, ns: &mut Namespace, sb: u32, rdonly: bool) -> Result<()> {
         let writes = |&mnt: &Handle| self.mount(mnt).sb.get() == sb && self.mount(mnt).writers.get() != 0;
-        if rdonly && ns.mnt.all().iter().any(writes) {
+        let is_rdonly = ns.mnt.supers.get(sb).is_some_and(|sb| sb.flags & flags::SB_RDONLY != 0);
+        let nameless = ns.nameless.values().any(|&of| of == sb);
+        if rdonly && !is_rdonly && (nameless || ns.mnt.all().iter().any(writes)) {
             return Err(Errno::EBUSY);
         }
         let flag = if rdonly { flags::SB_RDONLY } else { 0 };
@@ -523,8 +536,15 @@ impl Task {
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn mount(&self, source: &[u8], target: &[u8], fstype: &[u8], flags: u64, data: &[u8]) -> Result<()> {
+        // Both are copied in before anything else is looked at. Kernel: `copy_mount_string()`.
+        if fstype.len() >= PATH_MAX || source.len() >= PATH_MAX {
+            return Err(Errno::EINVAL);
+        }
         self.at_path(AT_FDCWD, target, Lookup::FOLLOW, |at| {
             let ms = if flags & MS_MGC_MSK == MS_MGC_VAL { flags & !MS_MGC_MSK } else { flags };
+            if ms & MS_NOUSER != 0 {
+                return Err(Errno::EINVAL);
+            }
             self.may_mount()?;
             if ms & MS_REMOUNT != 0 {
                 return self.remount(at, ms, data);
@@ -582,7 +602,7 @@ impl Task {
         self.source(source, |from| {
             let kernel = &*self.kernel;
             let mut ns = kernel.store.lock();
-            let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+            let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
             let copy = self.copy_for_bind(&mut ns, from, recursive)?;
             self.graft(&mut ns, copy, at)
         })
@@ -636,7 +656,7 @@ impl Task {
         let kernel = &*self.kernel;
         let now = kernel.now();
         let mut ns = kernel.store.lock();
-        let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+        let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
         let dev = ns.mnt.new_dev();
         let budget = Arc::new(PageBudget::new(options.pages));
         let sb = ns.mnt.new_super(dev, Arc::clone(self.cred.user_ns()), budget)?;
@@ -667,19 +687,22 @@ impl Task {
     fn do_move_mount(&self, from: Path, at: Path) -> Result<()> {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
-        let at = kernel.lock_mount(&ns, at, self.mnt_ns())?;
+        if !kernel.path_mounted(from) || kernel.is_dir(at.dentry) != kernel.is_dir(from.dentry) {
+            return Err(Errno::EINVAL);
+        }
+        let at = kernel.lock_mount(&ns, at)?;
         let m = kernel.mount(from.mnt);
-        let (parent, anonymous) = (m.parent.get(), m.ns.get() == ANON_NS);
-        let movable = if anonymous {
-            parent == 0
+        let parent = m.parent.get();
+        let (from_ns, to_ns) = (m.ns.get(), kernel.mount(at.mnt).ns.get());
+        let movable = if from_ns == self.mnt_ns() {
+            to_ns == from_ns
+                && parent != 0
+                && m.flags.get() & flags::LOCKED == 0
+                && ns.mnt.info(parent).shared == 0
         } else {
-            m.ns.get() == self.mnt_ns() && parent != 0 && m.flags.get() & flags::LOCKED == 0
+            from_ns == ANON_NS && parent == 0 && to_ns == self.mnt_ns()
         };
-        if !kernel.path_mounted(from)
-            || !movable
-            || kernel.is_dir(at.dentry) != kernel.is_dir(from.dentry)
-            || parent != 0 && ns.mnt.info(parent).shared != 0
-        {
+        if !movable {
             return Err(Errno::EINVAL);
         }
         let tree = ns.mnt.subtree(from.mnt);
@@ -714,7 +737,17 @@ impl Task {
         }
         let lookup = Lookup { follow: flags & UMOUNT_NOFOLLOW == 0, ..Lookup::FOLLOW };
         let kernel = &*self.kernel;
-        let place = self.with_at(AT_FDCWD, |at| self.lookup_held(at, target, lookup, |_| Ok(())))?;
+        check_name(target, false)?;
+        // The walk there is no use of the mount.
+        let place = self.walker().walk_ref(At::Cwd, target, lookup, |nd, at, last| {
+            Ok(match nd.lookup_last::<false>(at, last)? {
+                Step::Link(link) => Step::Link(link),
+                Step::Done(position) => {
+                    kernel.path_get(position.path());
+                    Step::Done(position.path())
+                }
+            })
+        })?;
         let mut ns = kernel.store.lock();
         let top = kernel.topmost(&ns, place);
         kernel.path_get(top);
@@ -746,6 +779,8 @@ impl Task {
                 return Err(Errno::EBUSY);
             }
             if m.expiring.get() == 0 {
+                // Walks that remember where they came to shall come here again.
+                let _change = kernel.mounts.seq.write();
                 m.expiring.set(1);
                 return Err(Errno::EAGAIN);
             }
@@ -868,7 +903,7 @@ impl Task {
             ..Lookup::FOLLOW
         };
         check_name(path, lookup.empty)?;
-        self.files.table.check_room()?;
+        self.files.table.check_room(self.nofile_limit())?;
         let kernel = &*self.kernel;
         let path = self.at_path(dirfd, path, lookup, |at| {
             if !clone {
@@ -893,6 +928,8 @@ impl Task {
             pos: Racy64::new(0),
             seek: Mutex::new(()),
             cursor: Racy32::new(0),
+            lock_owner: Racy64::new(0),
+            user_ns: None,
         };
         self.install(file, flags & OPEN_TREE_CLOEXEC)
     }
@@ -937,43 +974,95 @@ impl Task {
         })
     }
 
-    /// Makes copies of what this task shares with others. `flags`: `CLONE_FS` (root, current directory and umask),
-    /// `CLONE_FILES` (the descriptor table), `CLONE_NEWNS` (the mount tree), `CLONE_NEWUSER` (a new user namespace, in which
-    /// this task has every capability and no id is mapped yet).
+    /// Makes the mount at `new_root` the root of the mount namespace, and mounts the old root at `put_old`, which lies at or
+    /// below `new_root`. Every process whose root or current directory is the old root moves to the new one.
     ///
     /// # Errors
     ///
-    /// `EINVAL` (flags), `EPERM` (`CLONE_NEWNS` without `CAP_SYS_ADMIN`; `CLONE_NEWUSER` in a changed root), `ENOSPC` (too
-    /// many namespaces above each other; too many mounts).
+    /// `EPERM`; those of both walks, `ENOTDIR`; `EINVAL` (not a mount root; not of this namespace; locked; a parent that is
+    /// shared; `put_old` not below `new_root`, that not below the root; the root is not mounted on anything), `ENOENT`
+    /// (removed), `EBUSY` (`new_root` or `put_old` is in the mount of the root).
     ///
-    /// Kernel: kernel/fork.c `ksys_unshare()`.
-    pub fn unshare(&mut self, flags: u64) -> Result<()> {
-        if flags & !(CLONE_FS | CLONE_FILES | CLONE_NEWNS | CLONE_NEWUSER) != 0 {
+    /// Kernel: fs/namespace.c `pivot_root()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Vfs, uapi::*};
+    /// let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.mkdir(b"/new", 0o755)?;
+    /// root.mount(b"none", b"/new", b"tmpfs", 0, b"")?;
+    /// root.mkdir(b"/new/old", 0o755)?;
+    /// root.pivot_root(b"/new", b"/new/old")?;
+    /// assert!(root.stat(b"/old/new").is_ok());
+    /// root.umount2(b"/old", MNT_DETACH)?;
+    /// # Ok::<(), rcuwalk::Errno>(())
+    /// ```
+    pub fn pivot_root(&self, new_root: &[u8], put_old: &[u8]) -> Result<()> {
+        self.may_mount()?;
+        self.at_path(AT_FDCWD, new_root, Lookup::DIRECTORY, |new| {
+            self.at_path(AT_FDCWD, put_old, Lookup::DIRECTORY, |old| self.do_pivot_root(new, old))
+        })
+    }
+
+    /// Kernel: fs/namespace.c `path_pivot_root()`.
+    fn do_pivot_root(&self, new: Path, old: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        // Let go of after the lock.
+        let owners = kernel.fs_owners.all();
+        let mut ns = kernel.store.lock();
+        let root = self.fs.fs.peek(Place::Root);
+        let put_old = kernel.lock_mount(&ns, old)?;
+        self.may_pivot(&ns, root, new, put_old)?;
+        let root_mount = kernel.mount(root.mnt);
+        let base = Path { mnt: root_mount.parent.get(), dentry: root_mount.mountpoint.get() };
+        kernel.detach(&mut ns, new.mnt);
+        let locked = root_mount.flags.get() & flags::LOCKED;
+        let new_flags = &kernel.mount(new.mnt).flags;
+        new_flags.set(new_flags.get() | locked);
+        root_mount.flags.set(root_mount.flags.get() & !flags::LOCKED);
+        kernel.detach(&mut ns, root.mnt);
+        kernel.attach(&mut ns, new.mnt, base);
+        kernel.attach(&mut ns, root.mnt, put_old);
+        kernel.chroot_fs_refs(&mut ns, &owners, root, new);
+        Ok(())
+    }
+
+    fn may_pivot(&self, ns: &Namespace, root: Path, new: Path, put_old: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let parent = |mnt: Handle| match kernel.mount(mnt).parent.get() {
+            0 => mnt,
+            parent => parent,
+        };
+        let shared = |mnt: Handle| ns.mnt.info(mnt).shared != 0;
+        let ours = |mnt: Handle| kernel.mount(mnt).ns.get() == self.mnt_ns();
+        if shared(put_old.mnt)
+            || shared(parent(new.mnt))
+            || shared(parent(root.mnt))
+            || !ours(root.mnt)
+            || !ours(new.mnt)
+            || kernel.mount_has(new.mnt, flags::LOCKED)
+        {
             return Err(Errno::EINVAL);
         }
-        let cred =
-            if flags & CLONE_NEWUSER != 0 { Some(self.cred.unshare_user(self.chrooted())?) } else { None };
-        let new_ns = flags & CLONE_NEWNS != 0;
-        if new_ns && !cred.as_ref().unwrap_or(&self.cred).capable_here(CAP_SYS_ADMIN) {
-            return Err(Errno::EPERM);
+        if kernel.is_unlinked(new.dentry) {
+            return Err(Errno::ENOENT);
         }
-        if new_ns {
-            let user_ns = Arc::clone(cred.as_ref().unwrap_or(&self.cred).user_ns());
-            self.fs = Arc::new(self.copy_mnt_ns(user_ns)?);
-        } else if flags & (CLONE_FS | CLONE_NEWUSER) != 0 {
-            self.fs = Arc::new(self.copy_fs());
+        if new.mnt == root.mnt || put_old.mnt == root.mnt {
+            return Err(Errno::EBUSY);
         }
-        if flags & CLONE_FILES != 0 {
-            self.unshare_files();
-        }
-        if let Some(cred) = cred {
-            self.set_cred(cred);
+        let attached = |path: Path| kernel.path_mounted(path) && parent(path.mnt) != path.mnt;
+        if !attached(root)
+            || !attached(new)
+            || !kernel.is_path_reachable(ns, put_old, new)
+            || !kernel.is_path_reachable(ns, new, root)
+        {
+            return Err(Errno::EINVAL);
         }
         Ok(())
     }
 
     /// Whether the root directory is not that of the mount namespace. Kernel: fs/namespace.c `current_chrooted()`.
-    fn chrooted(&self) -> bool {
+    pub(crate) fn chrooted(&self) -> bool {
         let ns = self.kernel.store.lock();
         let mnt = self.fs.mnt_ns.root;
         let base = Path { mnt, dentry: self.kernel.mount(mnt).root.get() };
@@ -981,7 +1070,7 @@ impl Task {
     }
 
     /// Root and current directory in a copy of the whole mount tree. Kernel: fs/namespace.c `copy_mnt_ns()`.
-    fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<FsOwner> {
+    pub(crate) fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<Arc<FsOwner>> {
         let kernel = &self.kernel;
         let mut ns = kernel.store.lock();
         let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);

@@ -12,6 +12,7 @@ use crate::mount::{self, Path};
 use crate::namei::{At, Last, LastType, Lookup, Nameidata, Position, Step, Stop, Walk, check_name};
 use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;
+use crate::trace::Rule;
 use crate::uapi::*;
 use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -183,7 +184,8 @@ impl Task {
     pub fn openat2(&self, dirfd: i32, path: &[u8], how: &OpenHow) -> Result<i32> {
         let op = OpenFlags::new(how)?;
         check_name(path, false)?;
-        self.files.table.check_room()?;
+        self.files.table.check_room(self.nofile_limit())?;
+        self.kernel.may_open_file(&self.cred)?;
         let file = self.with_at(dirfd, |at| self.path_openat(at, path, &op))?;
         self.install(file, op.flags)
     }
@@ -197,6 +199,7 @@ impl Task {
     ///
     /// Kernel: fs/exec.c `do_open_execat()`.
     pub(crate) fn open_exec(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<File> {
+        self.kernel.may_open_file(&self.cred)?;
         let op = OpenFlags { flags: O_RDONLY, mode: 0, read: true, write: false, exec: true, lookup };
         self.path_openat(at, path, &op)
     }
@@ -212,8 +215,8 @@ impl Task {
     #[inline]
     fn do_filp_open(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<Opened> {
         let walker = self.walker();
-        if walker.kernel.walk_mode() == WalkMode::Rcu {
-            let mut nd = Nameidata::new(walker.kernel, walker.cred, walker.fs, at, op.lookup);
+        if walker.kernel.walk_mode() != WalkMode::RefOnly {
+            let mut nd = Nameidata::new(walker, at, op.lookup);
             let opened = if op.has(O_CREAT) {
                 nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op))
             } else {
@@ -332,8 +335,9 @@ impl Task {
         if child.seen.meta.is_dir() {
             return Err(Errno::EISDIR);
         }
-        let child = nd.kernel.read_attr(child.mnt, nd.kernel.store.d_inode(child.seen.dentry));
-        perm::may_create_in_sticky(nd.kernel.protected(), dir, &child, &self.cred)
+        let attr = nd.kernel.read_attr(child.mnt, nd.kernel.store.d_inode(child.seen.dentry));
+        let may = perm::may_create_in_sticky(nd.kernel.protected(), dir, &attr, &self.cred);
+        may.or_else(|errno| nd.kernel.refuse(child.path(), Rule::ProtectedCreate, errno))
     }
 
     /// Whether what the walk came to may be opened; takes the reference for the open file.
@@ -388,14 +392,14 @@ impl Task {
             S_IFLNK => return Err(Errno::ELOOP),
             S_IFDIR if op.may() & MAY_WRITE != 0 => return Err(Errno::EISDIR),
             S_IFREG if op.exec && kernel.mount_has(position.mnt, mount::flags::NOEXEC) => {
-                return Err(Errno::EACCES);
+                return kernel.refuse(position.path(), Rule::NoExec, Errno::EACCES);
             }
             S_IFREG => {}
-            _ if op.exec => return Err(Errno::EACCES),
+            _ if op.exec => return kernel.refuse(position.path(), Rule::NotAProgram, Errno::EACCES),
             S_IFCHR | S_IFBLK
                 if kernel.mount_has(position.mnt, mount::flags::NODEV | mount::flags::SB_NODEV) =>
             {
-                return Err(Errno::EACCES);
+                return kernel.refuse(position.path(), Rule::NoDev, Errno::EACCES);
             }
             _ => {}
         }
@@ -404,10 +408,10 @@ impl Task {
         if attr.iflags & perm::IFLAG_APPEND != 0
             && (op.flags & O_ACCMODE != O_RDONLY && !op.has(O_APPEND) || op.has(O_TRUNC))
         {
-            return Err(Errno::EPERM);
+            return kernel.refuse(position.path(), Rule::AppendOnly, Errno::EPERM);
         }
         if op.has(O_NOATIME) && !perm::owner_or_capable(&self.cred, &attr) {
-            return Err(Errno::EPERM);
+            return kernel.refuse(position.path(), Rule::NotOwner, Errno::EPERM);
         }
         Ok(())
     }
@@ -416,11 +420,10 @@ impl Task {
     fn may_tmpfile(&self, position: Position, inode: Handle) -> Result<()> {
         self.want_write(position.path())?;
         let kernel = &*self.kernel;
-        kernel.inode_permission(position.mnt, inode, &self.cred, MAY_WRITE | MAY_EXEC)?;
         if !kernel.id_view(position.mnt).can_store(self.cred.fsuid(), self.cred.fsgid()) {
-            return Err(Errno::EOVERFLOW);
+            return kernel.refuse(position.path(), Rule::CannotStore, Errno::EOVERFLOW);
         }
-        Ok(())
+        kernel.inode_permission(position.mnt, inode, &self.cred, MAY_WRITE | MAY_EXEC)
     }
 
     /// Makes the open file from what the walk found, whose reference passes to it.
@@ -479,6 +482,8 @@ impl Task {
         let ns = store.lock();
         let [readers, writers] = store.fifo_ends(&ns, inode);
         match (mode.read, mode.write) {
+            // Opened with the access mode 3, for neither.
+            (false, false) => return Err(Errno::EINVAL),
             (false, true) if readers == 0 && op.has(O_NONBLOCK) => return Err(Errno::ENXIO),
             (false, true) if readers == 0 => return Err(Errno::EAGAIN),
             (true, false) if writers == 0 && !op.has(O_NONBLOCK) => return Err(Errno::EAGAIN),
@@ -486,6 +491,14 @@ impl Task {
         }
         store.count_fifo_ends(&ns, inode, mode, 1);
         Ok(())
+    }
+
+    /// A file that nothing was opened by yet. Kernel: fs/file_table.c `alloc_empty_file()`.
+    pub(crate) fn empty_file(&self) -> File {
+        let mode = FileMode { path: true, ..FileMode::default() };
+        let op =
+            OpenFlags { flags: 0, mode: 0, read: false, write: false, exec: false, lookup: Lookup::FOLLOW };
+        self.new_file(Path::default(), 0, mode, &op)
     }
 
     fn new_file(&self, path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> File {
@@ -501,6 +514,8 @@ impl Task {
             pos: Racy64::new(0),
             seek: Mutex::new(()),
             cursor: Racy32::new(0),
+            lock_owner: Racy64::new(0),
+            user_ns: None,
         }
     }
 
@@ -513,16 +528,20 @@ impl Task {
             NewNode { mode: S_IFREG | op.mode & S_IALLUGO, umask: self.fs.fs.umask(), rdev: 0, body: b"" };
         let dentry = change.make(dir, &node, 0)?;
         let inode = store.d_inode(dentry);
+        change.add_nameless(inode);
         if !op.has(O_EXCL) {
             let i = store.inode(inode);
             let _change = i.seq.write();
             i.mode.set(i.mode.get() | flags::LINKABLE);
         }
-        store.get_write_access(&change.ns, inode)?;
-        self.kernel.get_mount_writer(&change.ns, opened.path.mnt);
+        let mut mode = op.file_mode();
+        if mode.write {
+            store.get_write_access(&change.ns, inode)?;
+            self.kernel.get_mount_writer(&change.ns, opened.path.mnt);
+            mode.writer = true;
+        }
         store.put_locked(&mut change.ns, dir);
         drop(change);
-        let mode = FileMode { writer: true, ..op.file_mode() };
         Ok(self.new_file(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
     }
 }

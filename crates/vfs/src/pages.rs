@@ -3,7 +3,7 @@
 //! [`FileData`] is a radix tree of pages of 4096 bytes, 64 children to a node, no deeper than the file needs: a page is
 //! found in one step per 64-fold of size (three for a gigabyte). It knows three kinds of place: a hole; a page with
 //! contents; and a page that fallocate(2) *reserved*, which counts as allocated, reads as zeros and is a hole to
-//! `SEEK_DATA` until it is written.
+//! `SEEK_DATA` until it is written, or reserved once more.
 //!
 //! **Invariant.** Bytes of a page at and beyond the size of the file are zero, so growing a file needs no work.
 //!
@@ -12,6 +12,7 @@
 
 use crate::errno::{Errno, Result};
 use rcuwalk_sync::Budget;
+use rcuwalk_sync::fill::{self, Site};
 use std::ops::Range;
 
 /// Bytes of a page.
@@ -22,6 +23,11 @@ pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
 const FANOUT_SHIFT: u32 = 6;
 const FANOUT: usize = 1 << FANOUT_SHIFT;
+
+/// Reading holes.
+static HOLES: Site = Site::new("pages: hole");
+/// Cutting pages short.
+static PARTS: Site = Site::new("pages: part of a page");
 
 /// How many pages the files of one filesystem may have together.
 #[derive(Debug)]
@@ -63,6 +69,8 @@ enum Slot {
     Hole,
     /// Allocated, never written.
     Reserved,
+    /// Allocated more than once: contents, all zero.
+    Zeroed,
     Data(Page),
     Node(Box<[Slot; FANOUT]>),
 }
@@ -125,7 +133,7 @@ impl FileData {
             let target = &mut buf[done..done + part];
             match self.find(index) {
                 Slot::Data(page) => target.copy_from_slice(&page[start..start + part]),
-                _ => target.fill(0),
+                _ => fill::zero(target, &HOLES),
             }
             done += part;
         }
@@ -166,7 +174,7 @@ impl FileData {
                 page[start..start + data.len()].copy_from_slice(data);
                 return Ok(());
             }
-            Some(Slot::Reserved) => true,
+            Some(Slot::Reserved | Slot::Zeroed) => true,
             _ => false,
         };
         // Page and budget come first: a write that fails for want of them must not leave nodes behind, or failing writes
@@ -243,6 +251,8 @@ impl FileData {
                     *slot = Slot::Reserved;
                     added += 1;
                 }
+                // Asked for once more, it counts as written. Kernel: `SGP_FALLOC` of a folio that is not up to date.
+                Ok(slot @ Slot::Reserved) => *slot = Slot::Zeroed,
                 Ok(_) => {}
                 Err(errno) => {
                     // No memory for a node. What is reserved so far stays: nothing tells it from older reservations.
@@ -315,7 +325,7 @@ impl FileData {
     /// Zeroes a part of a page, if it has contents.
     fn zero(&mut self, index: u64, part: Range<usize>) {
         if let Some(Slot::Data(page)) = self.find_mut(index) {
-            page[part].fill(0);
+            fill::zero(&mut page[part], &PARTS);
         }
     }
 
@@ -443,7 +453,7 @@ fn overlapping(height: u32, base: u64, pages: &Range<u64>) -> impl Iterator<Item
 fn count_allocated(slot: &Slot, height: u32, base: u64, pages: &Range<u64>) -> u64 {
     match slot {
         Slot::Hole => 0,
-        Slot::Reserved | Slot::Data(_) => u64::from(pages.contains(&base)),
+        Slot::Reserved | Slot::Zeroed | Slot::Data(_) => u64::from(pages.contains(&base)),
         Slot::Node(node) => overlapping(height, base, pages)
             .map(|(i, child_base)| count_allocated(&node[i], height - 1, child_base, pages))
             .sum(),
@@ -454,7 +464,7 @@ fn count_allocated(slot: &Slot, height: u32, base: u64, pages: &Range<u64>) -> u
 fn remove(slot: &mut Slot, height: u32, base: u64, pages: &Range<u64>) -> u64 {
     match slot {
         Slot::Hole => 0,
-        Slot::Reserved | Slot::Data(_) => {
+        Slot::Reserved | Slot::Zeroed | Slot::Data(_) => {
             let inside = pages.contains(&base);
             if inside {
                 *slot = Slot::Hole;
@@ -490,7 +500,7 @@ fn next(slot: &Slot, height: u32, base: u64, from: u64, find: Find) -> Option<u6
     }
     match slot {
         Slot::Hole | Slot::Reserved => (find == Find::Hole).then_some(from.max(base)),
-        Slot::Data(_) => (find == Find::Data).then_some(base),
+        Slot::Zeroed | Slot::Data(_) => (find == Find::Data).then_some(base),
         Slot::Node(node) => overlapping(height, base, &(from..base + span(height)))
             .find_map(|(i, child_base)| next(&node[i], height - 1, child_base, from, find)),
     }
@@ -569,9 +579,10 @@ mod tests {
                 return Err(Errno::ENOSPC);
             }
             for state in &mut self.states[pages] {
-                if *state == State::Hole {
-                    *state = State::Reserved;
-                }
+                *state = match *state {
+                    State::Hole => State::Reserved,
+                    State::Reserved | State::Data => State::Data,
+                };
             }
             if !keep_size {
                 self.size = self.size.max(range.end);

@@ -4,15 +4,19 @@
 //! that it sampled under a sequence count, and discards the answer when the sample turns out to be torn; so no function
 //! here may panic on, or remember, what it is given.
 //!
+//! The checks themselves stand in `perm/watched.rs`, where they can be made to tell how they come to an answer.
+//!
 //! **Order.** The order of the tests decides which error a caller sees. It is the kernel's, and stands in each function.
 
-use crate::acl::{AclEntry, posix_acl_permission};
+use crate::acl::AclEntry;
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
+use crate::trace::Unwatched;
 use crate::uapi::{
-    CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID, INVALID_ID, S_IFIFO, S_IFMT, S_IFREG,
-    S_IRWXG, S_ISGID, S_ISUID, S_ISVTX, S_IWGRP, S_IWOTH, S_IXGRP, S_IXUGO, s_isdir, s_islnk, s_isreg,
+    CAP_FOWNER, CAP_FSETID, INVALID_ID, S_IFIFO, S_IFMT, S_IFREG, S_ISVTX, S_IWGRP, S_IWOTH, S_IXUGO,
 };
+
+pub(crate) mod watched;
 
 /// Permission to execute, or to search a directory.
 pub const MAY_EXEC: u32 = 0x01;
@@ -123,24 +127,7 @@ pub fn inode_permission(
     cred: &Cred,
     mask: u32,
 ) -> Result<()> {
-    if mask & MAY_WRITE != 0 {
-        may_write_at_all(sb_rdonly, attr)?;
-    }
-    generic_permission(attr, acl, cred, mask)
-}
-
-/// What forbids writing whoever asks. Kernel: `sb_permission()` and the write half of `inode_permission()`.
-fn may_write_at_all(sb_rdonly: bool, attr: &InodeAttr) -> Result<()> {
-    if sb_rdonly && (s_isreg(attr.mode) || s_isdir(attr.mode) || s_islnk(attr.mode)) {
-        return Err(Errno::EROFS);
-    }
-    if attr.has_flag(IFLAG_IMMUTABLE) {
-        return Err(Errno::EPERM);
-    }
-    if attr.has_unmapped_id() {
-        return Err(Errno::EACCES);
-    }
-    Ok(())
+    watched::inode_permission(sb_rdonly, attr, acl, cred, mask, &mut Unwatched)
 }
 
 /// Permission bits and ACL, and the capabilities that pass them.
@@ -152,24 +139,7 @@ fn may_write_at_all(sb_rdonly: bool, attr: &InodeAttr) -> Result<()> {
 /// Kernel: `generic_permission()`.
 #[inline]
 pub fn generic_permission(attr: &InodeAttr, acl: &impl AclSource, cred: &Cred, mask: u32) -> Result<()> {
-    match acl_permission_check(attr, acl, cred, mask) {
-        Err(Errno::EACCES) => capability_permission(attr, cred, mask),
-        answer => answer,
-    }
-}
-
-/// The answer of the capabilities, once bits and ACL said no.
-#[cold]
-fn capability_permission(attr: &InodeAttr, cred: &Cred, mask: u32) -> Result<()> {
-    let capable = |cap| capable_wrt_inode_uidgid(cred, attr, cap);
-    let passes = if s_isdir(attr.mode) {
-        mask & MAY_WRITE == 0 && capable(CAP_DAC_READ_SEARCH) || capable(CAP_DAC_OVERRIDE)
-    } else {
-        let executable = mask & MAY_EXEC == 0 || attr.mode & S_IXUGO != 0;
-        mask & (MAY_READ | MAY_WRITE | MAY_EXEC) == MAY_READ && capable(CAP_DAC_READ_SEARCH)
-            || executable && capable(CAP_DAC_OVERRIDE)
-    };
-    if passes { Ok(()) } else { Err(Errno::EACCES) }
+    watched::generic_permission(attr, acl, cred, mask, &mut Unwatched)
 }
 
 /// Permission bits and ACL alone.
@@ -185,27 +155,7 @@ fn capability_permission(attr: &InodeAttr, cred: &Cred, mask: u32) -> Result<()>
 /// Kernel: `acl_permission_check()`.
 #[inline]
 pub fn acl_permission_check(attr: &InodeAttr, acl: &impl AclSource, cred: &Cred, mask: u32) -> Result<()> {
-    let (mode, want) = (attr.mode, mask & (MAY_READ | MAY_WRITE | MAY_EXEC));
-    // Every class grants it, and there is no ACL that could refuse: who asks does not matter.
-    if (want * 0o111) & !mode == 0 && !acl.has_access_acl() {
-        return Ok(());
-    }
-    if attr.uid == cred.fsuid() {
-        return class_grants(mode >> 6, want);
-    }
-    if mode & S_IRWXG != 0
-        && let Some(entries) = acl.access_acl()
-    {
-        return posix_acl_permission(entries, attr.uid, attr.gid, cred, want);
-    }
-    // Membership matters only where the two classes differ in something that is wanted.
-    let differs = want & (mode ^ (mode >> 3)) != 0;
-    class_grants(if differs && cred.in_group(attr.gid) { mode >> 3 } else { mode }, want)
-}
-
-#[inline]
-fn class_grants(bits: u32, want: u32) -> Result<()> {
-    if want & !bits == 0 { Ok(()) } else { Err(Errno::EACCES) }
+    watched::acl_permission_check(attr, acl, cred, mask, &mut Unwatched)
 }
 
 /// May every credential search a directory of this mode? If so, no search of it can fail, through any mount.
@@ -248,11 +198,7 @@ pub fn in_group_or_capable(cred: &Cred, attr: &InodeAttr, gid: u32) -> bool {
 ///
 /// Kernel: `check_sticky()`.
 pub fn check_sticky(dir: &InodeAttr, victim: &InodeAttr, cred: &Cred) -> Result<()> {
-    let passes = dir.mode & S_ISVTX == 0
-        || victim.uid == cred.fsuid()
-        || dir.uid == cred.fsuid()
-        || capable_wrt_inode_uidgid(cred, victim, CAP_FOWNER);
-    if passes { Ok(()) } else { Err(Errno::EPERM) }
+    watched::check_sticky(dir, victim, cred, &mut Unwatched)
 }
 
 /// The directory that an entry is added to or removed from.
@@ -293,24 +239,7 @@ pub fn may_delete(
     want: Victim,
     cred: &Cred,
 ) -> Result<()> {
-    if victim.has_unmapped_id() {
-        return Err(Errno::EOVERFLOW);
-    }
-    inode_permission(dir.sb_rdonly, dir.attr, dir.acl, cred, MAY_WRITE | MAY_EXEC)?;
-    if dir.attr.has_flag(IFLAG_APPEND) {
-        return Err(Errno::EPERM);
-    }
-    check_sticky(dir.attr, victim, cred)?;
-    if victim.has_flag(IFLAG_APPEND | IFLAG_IMMUTABLE) {
-        return Err(Errno::EPERM);
-    }
-    match (want, s_isdir(victim.mode)) {
-        (Victim::Directory, false) => return Err(Errno::ENOTDIR),
-        (Victim::Directory, true) if victim_is_root => return Err(Errno::EBUSY),
-        (Victim::NonDirectory, true) => return Err(Errno::EISDIR),
-        _ => {}
-    }
-    if dir.attr.has_flag(IFLAG_DEAD) { Err(Errno::ENOENT) } else { Ok(()) }
+    watched::may_delete(dir, victim, victim_is_root, want, cred, [&mut Unwatched, &mut Unwatched])
 }
 
 /// May `cred` add an entry (which does not exist yet) to `dir`?
@@ -325,13 +254,7 @@ pub fn may_delete(
 ///
 /// Kernel: `may_create()`. Differs: that the name exists is the caller's to report.
 pub fn may_create(dir: &Parent<'_, impl AclSource>, can_store: bool, cred: &Cred) -> Result<()> {
-    if dir.attr.has_flag(IFLAG_DEAD) {
-        return Err(Errno::ENOENT);
-    }
-    if !can_store {
-        return Err(Errno::EOVERFLOW);
-    }
-    inode_permission(dir.sb_rdonly, dir.attr, dir.acl, cred, MAY_WRITE | MAY_EXEC)
+    watched::may_create(dir, can_store, cred, &mut Unwatched)
 }
 
 /// The `fs.protected_*` settings. The default is the kernel's: all off; most distributions turn them on.
@@ -388,17 +311,7 @@ pub fn may_linkat(
     if attr.has_unmapped_id() {
         return Err(Errno::EOVERFLOW);
     }
-    let harmless = || {
-        s_isreg(attr.mode)
-            && attr.mode & S_ISUID == 0
-            && attr.mode & (S_ISGID | S_IXGRP) != S_ISGID | S_IXGRP
-            && inode_permission(sb_rdonly, attr, acl, cred, MAY_READ | MAY_WRITE).is_ok()
-    };
-    if !protected.hardlinks || harmless() || owner_or_capable(cred, attr) {
-        Ok(())
-    } else {
-        Err(Errno::EPERM)
-    }
+    watched::may_linkat(protected, sb_rdonly, attr, acl, cred, &mut Unwatched)
 }
 
 /// May `cred` open this existing inode, found in `dir`, with `O_CREAT`?
@@ -435,7 +348,9 @@ mod tests {
         posix_acl_permission as check_acl,
     };
     use crate::cred::CapSet;
-    use crate::uapi::{CAP_CHOWN, CAP_MKNOD, S_IFCHR, S_IFDIR, S_IFLNK, S_IFSOCK};
+    use crate::uapi::{
+        CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_MKNOD, S_IFCHR, S_IFDIR, S_IFLNK, S_IFSOCK,
+    };
     use crate::userns::{IdExtent, UserNamespace};
     use std::sync::Arc;
 

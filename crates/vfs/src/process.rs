@@ -8,10 +8,12 @@
 
 use crate::cred::{CapSet, Cred};
 use crate::errno::{Errno, Result};
+use crate::files::{File, FileMode};
 use crate::task::Task;
-use crate::uapi::{CAP_LAST_CAP, SECBIT_KEEP_CAPS};
+use crate::uapi::{CAP_LAST_CAP, O_CLOEXEC, O_PATH, SECBIT_KEEP_CAPS};
 use crate::userns::UserNamespace;
-use std::sync::Arc;
+use rcuwalk_sync::{Racy32, Racy64};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The three capability sets of capget(2) and capset(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -293,12 +295,52 @@ impl Task {
     ///
     /// Kernel: kernel/user_namespace.c `userns_install()`.
     pub fn enter_user_ns(&mut self, ns: &Arc<UserNamespace>) -> Result<()> {
-        if Arc::strong_count(&self.fs) > 1 {
+        if !self.process.has_one_thread() || !self.fs.is_sole() {
             return Err(Errno::EINVAL);
         }
         let new = self.cred.enter_user_ns(ns)?;
         self.set_cred(new);
         Ok(())
+    }
+}
+
+/// Descriptors of user namespaces.
+impl Task {
+    /// A descriptor of a user namespace, for `mount_setattr` and `setns` of the raw door: what opening `/proc/PID/ns/user`
+    /// gives. It closes on execve.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENOMEM`.
+    ///
+    /// Differs: there is no nsfs; as far as other calls are concerned it is an `O_PATH` descriptor of the first root.
+    pub fn open_user_ns(&self, ns: &Arc<UserNamespace>) -> Result<i32> {
+        self.files.table.check_room(self.nofile_limit())?;
+        let path = self.kernel.root();
+        self.kernel.path_get(path);
+        let file = File {
+            path,
+            inode: self.kernel.store.d_inode(path.dentry),
+            mode: FileMode { path: true, ..FileMode::default() },
+            flags: Racy32::new(O_PATH as u32),
+            cred: Arc::clone(&self.cred),
+            contents: OnceLock::new(),
+            pos: Racy64::new(0),
+            seek: Mutex::new(()),
+            cursor: Racy32::new(0),
+            lock_owner: Racy64::new(0),
+            user_ns: Some(Arc::clone(ns)),
+        };
+        self.install(file, O_CLOEXEC)
+    }
+
+    /// The user namespace that a descriptor stands for.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EINVAL` (it stands for none).
+    pub(crate) fn user_ns_of(&self, fd: i32) -> Result<Arc<UserNamespace>> {
+        self.file_any(fd)?.user_ns.clone().ok_or(Errno::EINVAL)
     }
 }
 

@@ -10,8 +10,10 @@ use crate::mount;
 use crate::namei::{At, Lookup, Position, Walker};
 use crate::perm::MAY_ACCESS;
 use crate::task::Task;
+use crate::trace::Rule;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
+use std::sync::Arc;
 
 /// The `AT_*` flags that stat and statx know.
 const STAT_FLAGS: i32 = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
@@ -31,30 +33,38 @@ const ATTRIBUTES_MASK: u64 = STATX_ATTR_IMMUTABLE
 const BLKSIZE: u32 = 4096;
 
 impl Kernel {
-    /// The owner and group that the mount shows. Out of line: few mounts have an idmap.
-    #[cold]
-    fn map_ids(&self, mnt: Handle, uid: u32, gid: u32) -> (u32, u32) {
-        let view = self.id_view(mnt);
-        (view.make_vfsuid(uid), view.make_vfsgid(gid))
+    /// What the inode tells through this mount, if it is as most are; else `None`, and [`getattr`](Self::getattr) has it.
+    #[inline(always)]
+    fn getattr_fast(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Option<Kstat> {
+        let (k, whole) = self.store.fill_kstat_fast(inode, want_btime);
+        (whole && !self.mount_has(mnt, mount::flags::IDMAPPED)).then_some(k)
     }
 
     /// Kernel: fs/stat.c `vfs_getattr_nosec()`.
-    #[inline(always)]
     fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Kstat {
         let k = self.store.fill_kstat(inode, want_btime);
-        // By value, so that the copy stays in registers.
-        let (uid, gid) = if self.mount_has(mnt, mount::flags::IDMAPPED) {
-            self.map_ids(mnt, k.uid, k.gid)
-        } else {
-            (k.uid, k.gid)
-        };
-        Kstat { uid, gid, ..k }
+        let view = self.id_view(mnt);
+        Kstat { uid: view.make_vfsuid(k.uid), gid: view.make_vfsgid(k.gid), ..k }
+    }
+
+    /// What stat(2) gives. The common case goes from the inode's words straight into the result.
+    #[inline(always)]
+    fn stat_of(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
+        match self.getattr_fast(mnt, inode, false) {
+            Some(k) => self.cp_new_stat(mnt, &k, cred),
+            None => self.stat_of_slow(mnt, inode, cred),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stat_of_slow(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
+        self.cp_new_stat(mnt, &self.getattr(mnt, inode, false), cred)
     }
 
     /// Kernel: fs/stat.c `cp_new_stat()`.
     #[inline(always)]
-    fn stat_of(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
-        let k = self.getattr(mnt, inode, false);
+    fn cp_new_stat(&self, mnt: Handle, k: &Kstat, cred: &Cred) -> Stat {
         let ns = cred.user_ns();
         Stat {
             dev: self.mount(mnt).dev.get(),
@@ -73,10 +83,24 @@ impl Kernel {
         }
     }
 
-    /// Kernel: fs/stat.c `cp_statx()`.
+    /// What statx(2) gives; as [`stat_of`](Self::stat_of).
     #[inline(always)]
     fn statx_of(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
-        let k = self.getattr(path.mnt, inode, mask & STATX_BTIME != 0);
+        match self.getattr_fast(path.mnt, inode, mask & STATX_BTIME != 0) {
+            Some(k) => self.cp_statx(path, &k, mask, cred),
+            None => self.statx_of_slow(path, inode, mask, cred),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn statx_of_slow(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
+        self.cp_statx(path, &self.getattr(path.mnt, inode, mask & STATX_BTIME != 0), mask, cred)
+    }
+
+    /// Kernel: fs/stat.c `cp_statx()`.
+    #[inline(always)]
+    fn cp_statx(&self, path: mount::Path, k: &Kstat, mask: u32, cred: &Cred) -> Statx {
         let dev = self.mount(path.mnt).dev.get();
         let ns = cred.user_ns();
         // A file system with multigrain times reports a change only to who asks for it.
@@ -87,7 +111,7 @@ impl Kernel {
         Statx {
             mask: filled | mask & STATX_BTIME | mnt_id,
             blksize: BLKSIZE,
-            attributes: self.attributes(path, &k),
+            attributes: self.attributes(path, k),
             nlink: k.nlink,
             uid: ns.from_kuid_munged(k.uid),
             gid: ns.from_kgid_munged(k.gid),
@@ -188,10 +212,18 @@ impl Task {
 
     #[inline(always)]
     fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
-        let kernel = &*self.kernel;
-        self.walker().filename_lookup(at, path, lookup, |position| {
-            Ok(kernel.stat_of(position.mnt, kernel.store.d_inode(position.seen.dentry), &self.cred))
-        })
+        let (kernel, walker) = (&*self.kernel, self.walker());
+        let stat = |position: Position| {
+            kernel.stat_of(position.mnt, kernel.store.d_inode(position.seen.dentry), &self.cred)
+        };
+        // As `filename_lookup`, but for the answer, which is made where the caller wants it.
+        if let Some(found) = walker.lookup_rcu(at, path, lookup)? {
+            let answer = stat(found.position);
+            if walker.confirm(found) {
+                return Ok(answer);
+            }
+        }
+        walker.lookup_ref(at, path, lookup, &mut |position| Ok(stat(position)))
     }
 
     /// What `path`, relative to `dirfd`, is, in the layout of statx(2). `mask` (`STATX_*`) decides whether change,
@@ -212,11 +244,20 @@ impl Task {
         if flags & !STAT_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
+        let (walker, lookup) = (self.walker(), stat_lookup(flags));
+        let statx = |position: Position| {
+            let inode = kernel.store.d_inode(position.seen.dentry);
+            kernel.statx_of(position.path(), inode, mask, &self.cred)
+        };
         self.with_at(dirfd, |at| {
-            self.walker().filename_lookup(at, path, stat_lookup(flags), |position| {
-                let inode = kernel.store.d_inode(position.seen.dentry);
-                Ok(kernel.statx_of(position.path(), inode, mask, &self.cred))
-            })
+            // As in `stat_path`.
+            if let Some(found) = walker.lookup_rcu(at, path, lookup)? {
+                let answer = statx(found.position);
+                if walker.confirm(found) {
+                    return Ok(answer);
+                }
+            }
+            walker.lookup_ref(at, path, lookup, &mut |position| Ok(statx(position)))
         })
     }
 
@@ -260,8 +301,13 @@ impl Task {
         }
         let lookup = stat_lookup(flags);
         // S1: the override would be the credential itself, almost always.
-        if flags & AT_EACCESS != 0 || self.cred.override_is_self() {
+        let copy = self.kernel.variants.cred_copy();
+        if flags & AT_EACCESS != 0 || self.cred.override_is_self() && !copy {
             return self.with_at(dirfd, |at| self.access_as(&self.cred, at, path, mode, lookup));
+        }
+        if copy {
+            let real = Arc::new(self.cred.access_override());
+            return self.with_at(dirfd, |at| self.access_as(&real, at, path, mode, lookup));
         }
         let real = self.cred.access_override();
         self.with_at(dirfd, |at| self.access_as(&real, at, path, mode, lookup))
@@ -305,31 +351,60 @@ impl Task {
         kernel.touch_atime_of_link(mnt, inode);
         Ok(body)
     }
+
+    /// [`readlinkat`](Self::readlinkat) into room of the caller; what has no room is cut off. Gives the number of bytes; no
+    /// NUL follows.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for no room, before anything else; then as [`readlinkat`](Self::readlinkat).
+    pub fn readlinkat_into(&self, dirfd: i32, path: &[u8], buf: &mut [u8]) -> Result<usize> {
+        if buf.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let body = self.readlinkat(dirfd, path)?;
+        let n = body.len().min(buf.len());
+        buf[..n].copy_from_slice(&body[..n]);
+        Ok(n)
+    }
 }
 
 impl Walker<'_> {
     /// Whether an object that a walk has come to may be accessed.
     #[inline(always)]
     fn may_access(&self, position: Position, mode: i32) -> Result<()> {
-        let kernel = self.kernel;
-        let inode = kernel.store.d_inode(position.seen.dentry);
-        let file_type = position.seen.meta.file_type();
-        if mode == F_OK {
-            return Ok(());
-        }
-        if mode & X_OK != 0 && file_type == S_IFREG && kernel.mount_has(position.mnt, mount::flags::NOEXEC) {
-            return Err(Errno::EACCES);
-        }
-        kernel.inode_permission(position.mnt, inode, self.cred, mode as u32 | MAY_ACCESS)?;
-        let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);
-        if mode & W_OK != 0 && stored && kernel.mount_has(position.mnt, mount::flags::RDONLY) {
-            return Err(Errno::EROFS);
-        }
-        Ok(())
+        let inode = self.kernel.store.d_inode(position.seen.dentry);
+        self.kernel.may_access(position.mnt, inode, position.seen.meta.file_type(), self.cred, mode)
     }
 }
 
 impl Kernel {
+    /// Whether `cred` may access an inode of this type, seen through this mount, as `mode` (`*_OK`) says.
+    ///
+    /// Kernel: the second half of fs/open.c `do_faccessat()`.
+    #[inline(always)]
+    pub(crate) fn may_access(
+        &self,
+        mnt: Handle,
+        inode: Handle,
+        file_type: u32,
+        cred: &Cred,
+        mode: i32,
+    ) -> Result<()> {
+        if mode == F_OK {
+            return Ok(());
+        }
+        if mode & X_OK != 0 && file_type == S_IFREG && self.mount_has(mnt, mount::flags::NOEXEC) {
+            return self.refuse_inode(mnt, inode, Rule::NoExec, Errno::EACCES);
+        }
+        self.inode_permission(mnt, inode, cred, mode as u32 | MAY_ACCESS)?;
+        let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);
+        if mode & W_OK != 0 && stored && self.mount_has(mnt, mount::flags::RDONLY) {
+            return self.refuse_inode(mnt, inode, Rule::ReadOnlyMount, Errno::EROFS);
+        }
+        Ok(())
+    }
+
     /// Stamps the access time of a link that was read without being held: only if it is still a link.
     fn touch_atime_of_link(&self, mnt: Handle, inode: Handle) {
         if !self.atime_needs_update(mnt, inode) {

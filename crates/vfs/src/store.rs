@@ -64,6 +64,9 @@ pub(crate) struct Namespace {
     /// Extended attributes other than ACLs; index 0 is never used.
     pub(crate) xattrs: Table<Xattrs>,
     pub(crate) wide_times: HashMap<Handle, Times>,
+    /// Inodes without a name that somebody still holds, and the file system they keep from becoming read-only. Kernel:
+    /// `s_remove_count`.
+    pub(crate) nameless: HashMap<Handle, u32>,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
 }
@@ -134,6 +137,9 @@ pub(crate) struct Store {
     pub(crate) chains: Chains,
     /// Changes with every rename, for lookups that must not see one.
     pub(crate) rename_seq: SeqCount,
+    /// Changes with all that can turn a walk aside on its way, or forbid it: a directory's name, parent, mode, owner or
+    /// ACL.
+    pub(crate) path_seq: SeqCount,
     /// Keys the name hash.
     seed: u64,
     ns: Mutex<Namespace>,
@@ -179,6 +185,7 @@ impl Store {
             contents: Table::default(),
             xattrs: Table::default(),
             wide_times: HashMap::new(),
+            nameless: HashMap::new(),
             mnt,
         };
         Ok(Store {
@@ -187,6 +194,7 @@ impl Store {
             blobs: Blobs::new(capacity.blob_words)?,
             chains,
             rename_seq: SeqCount::default(),
+            path_seq: SeqCount::default(),
             seed,
             ns: Mutex::new(ns),
         })
@@ -216,6 +224,15 @@ impl Store {
     #[inline(always)]
     pub(crate) fn inode_rest(&self, handle: Handle) -> &InodeRest {
         &self.rest.get(handle).inode
+    }
+
+    /// Has the processor fetch a slot that will be read soon: 0 is none.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, handle: Handle) {
+        let view = self.slots.view();
+        view.prefetch(handle, 0);
+        view.prefetch(handle, std::mem::offset_of!(Slot, inode));
+        self.rest.view().prefetch(handle, 0);
     }
 
     /// The inode of a dentry; fixed for the dentry's life.
@@ -430,6 +447,7 @@ impl Store {
     ) -> Result<()> {
         let words = self.name_words(name)?;
         let _rename = self.rename_seq.write();
+        let _paths = self.is_dir(dentry).then(|| self.path_seq.write());
         self.d_remake(ns, dentry, parent, name.component, words);
         Ok(())
     }
@@ -464,9 +482,14 @@ impl Store {
         let words_a = self.name_words(name_a)?;
         let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
         let _rename = self.rename_seq.write();
+        let _paths = (self.is_dir(a) || self.is_dir(b)).then(|| self.path_seq.write());
         self.d_remake(ns, a, parent_b, name_b.component, words_b);
         self.d_remake(ns, b, parent_a, name_a.component, words_a);
         Ok(())
+    }
+
+    fn is_dir(&self, dentry: Handle) -> bool {
+        Meta(self.dentry(dentry).meta.get()).is_dir()
     }
 
     fn free_words(&self, c: Component, words: [u64; INLINE_NAME / 8]) {
@@ -561,6 +584,9 @@ impl Store {
             _ => {}
         }
         ns.xattrs.remove(rest.xattrs.get());
+        if !ns.nameless.is_empty() {
+            ns.nameless.remove(&inode);
+        }
         if mode & flags::WIDE_TIMES != 0 {
             ns.wide_times.remove(&inode);
         }
@@ -638,6 +664,7 @@ impl Store {
         let is_dir = i.mode.get() & S_IFMT == S_IFDIR;
         let alias = self.dentry(if is_dir { self.inode_rest(inode).alias.get() } else { 0 });
         // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
+        let _paths = is_dir.then(|| self.path_seq.write());
         let _bit = is_dir.then(|| alias.seq.write());
         let _inode = i.seq.write();
         change(i, ns);

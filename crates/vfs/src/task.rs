@@ -2,22 +2,21 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
-use crate::exec::{ExecFile, STACK_DEFAULT};
-use crate::files::{File, FileRef, Files};
-use crate::fs_struct::{FsStruct, Place};
+use crate::exec::ExecFile;
+use crate::files::{File, FileRef};
+use crate::fork::{FilesOwner, FsOwner, FsUse, Limits, Process};
+use crate::fs_struct::Place;
 use crate::kernel::{Kernel, Vfs};
 use crate::mount::Path;
 use crate::namei::{At, Lookup, Position, Walker};
-use crate::namespace::MntNamespace;
 use crate::perm::{self, MAY_CHDIR, MAY_EXEC};
+use crate::syscall::Event;
 use crate::uapi::{
     AT_FDCWD, CAP_SYS_CHROOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_APPEND,
     O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR,
 };
+use rcuwalk_sync::Racy32;
 use std::sync::Arc;
-
-/// `RLIMIT_NOFILE` of a fresh task.
-const DEFAULT_NOFILE: usize = 1024;
 
 /// A process of a [`Vfs`]: a credential, a root and current directory, a umask and a descriptor table. Its methods are the
 /// system calls, with the kernel's argument order, flag words and errors.
@@ -32,86 +31,45 @@ const DEFAULT_NOFILE: usize = 1024;
 pub struct Task {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) cred: Arc<Cred>,
-    pub(crate) fs: Arc<FsOwner>,
+    pub(crate) fs: FsUse,
     pub(crate) files: Arc<FilesOwner>,
-    /// `RLIMIT_FSIZE`, bytes.
-    fsize: u64,
+    pub(crate) process: Arc<Process>,
     /// Nothing this task executes can give it privileges any more.
     pub(crate) no_new_privs: bool,
-    /// `RLIMIT_STACK`, bytes.
-    pub(crate) stack: u64,
     /// The program that runs; its file cannot be written meanwhile. Kernel: `mm->exe_file`.
     pub(crate) exe: Option<Arc<ExecFile>>,
+    pub(crate) ids: Ids,
+    /// What the last raw call leaves to whoever runs the task.
+    pub(crate) event: Option<Box<Event>>,
+    /// Lookups that the sleeping whole-path table let pass.
+    pub(crate) passed: Racy32,
 }
 
-/// An [`FsStruct`] with the references it holds.
-#[derive(Debug)]
-pub(crate) struct FsOwner {
-    kernel: Arc<Kernel>,
-    pub(crate) fs: FsStruct,
-    /// Who shares root and current directory shares the mounts they are in.
-    pub(crate) mnt_ns: Arc<MntNamespace>,
-}
-
-impl Drop for FsOwner {
-    fn drop(&mut self) {
-        for place in [Place::Root, Place::Pwd] {
-            self.kernel.path_put(self.fs.peek(place));
-        }
-    }
-}
-
-/// A [`Files`] with the references it holds.
-#[derive(Debug)]
-pub(crate) struct FilesOwner {
-    kernel: Arc<Kernel>,
-    pub(crate) table: Files,
-}
-
-impl Drop for FilesOwner {
-    fn drop(&mut self) {
-        self.table.drain().into_iter().for_each(|file| self.kernel.fput(file));
-    }
-}
-
-impl FilesOwner {
-    /// A table of the same open files.
-    pub(crate) fn duplicate(&self) -> FilesOwner {
-        FilesOwner { kernel: Arc::clone(&self.kernel), table: self.table.duplicate() }
-    }
-}
-
-impl FsOwner {
-    /// At the root of the first mount.
-    fn new(kernel: &Arc<Kernel>, umask: u32) -> FsOwner {
-        let root = kernel.root();
-        kernel.path_get(root);
-        kernel.path_get(root);
-        FsOwner::holding(kernel, [root, root], umask, MntNamespace::init(kernel))
-    }
-
-    /// At `root` and `pwd`, whose references pass to the new owner.
-    pub(crate) fn holding(
-        kernel: &Arc<Kernel>,
-        [root, pwd]: [Path; 2],
-        umask: u32,
-        mnt_ns: Arc<MntNamespace>,
-    ) -> FsOwner {
-        FsOwner { kernel: Arc::clone(kernel), fs: FsStruct::new(root, pwd, umask), mnt_ns }
-    }
+/// The numbers of a task, all in one pid namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ids {
+    /// Of the thread.
+    pub(crate) tid: i32,
+    /// Of the process: its first thread's.
+    pub(crate) tgid: i32,
+    /// Of the process that made it; 0 if none did.
+    pub(crate) ppid: i32,
 }
 
 impl Task {
     pub(crate) fn new(kernel: &Arc<Kernel>, cred: Cred) -> Task {
+        let ids = kernel.new_ids(0);
         Task {
             kernel: Arc::clone(kernel),
             cred: Arc::new(cred),
-            fs: Arc::new(FsOwner::new(kernel, 0o022)),
-            files: Arc::new(FilesOwner { kernel: Arc::clone(kernel), table: Files::new(DEFAULT_NOFILE) }),
-            fsize: u64::MAX,
+            fs: FsUse::new(FsOwner::new(kernel, 0o022), ids.tgid),
+            files: FilesOwner::new(kernel),
+            process: Process::new(Limits::default()),
             no_new_privs: false,
-            stack: STACK_DEFAULT,
             exe: None,
+            ids,
+            event: None,
+            passed: Racy32::default(),
         }
     }
 
@@ -120,38 +78,8 @@ impl Task {
         Vfs(Arc::clone(&self.kernel))
     }
 
-    /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
-    /// shared. Kernel: `fork()`.
-    pub fn fork(&self) -> Task {
-        Task {
-            kernel: Arc::clone(&self.kernel),
-            cred: Arc::new(Cred::clone(&self.cred)),
-            fs: Arc::new(self.copy_fs()),
-            files: Arc::new(self.files.duplicate()),
-            fsize: self.fsize,
-            no_new_privs: self.no_new_privs,
-            stack: self.stack,
-            exe: self.exe.clone(),
-        }
-    }
-
-    /// Another thread of the same process: root, current directory, umask and descriptor table are shared, the credential
-    /// is the very same one. Kernel: `clone(CLONE_THREAD | CLONE_FS | CLONE_FILES)`.
-    pub fn thread(&self) -> Task {
-        Task {
-            kernel: Arc::clone(&self.kernel),
-            cred: Arc::clone(&self.cred),
-            fs: Arc::clone(&self.fs),
-            files: Arc::clone(&self.files),
-            fsize: self.fsize,
-            no_new_privs: self.no_new_privs,
-            stack: self.stack,
-            exe: self.exe.clone(),
-        }
-    }
-
     /// Root, current directory and umask for a process of its own. Kernel: fs/fs_struct.c `copy_fs_struct()`.
-    pub(crate) fn copy_fs(&self) -> FsOwner {
+    pub(crate) fn copy_fs(&self) -> Arc<FsOwner> {
         // Nobody can take the places away meanwhile: this task's references keep them while it is borrowed, unless a
         // thread of the same process changes them, which `hold` notices.
         let places = [Place::Root, Place::Pwd].map(|place| self.hold(place));
@@ -170,6 +98,13 @@ impl Task {
         }
     }
 
+    /// Gives up descriptors and program, and the number: the task has ended. Kernel: kernel/exit.c `do_exit()`.
+    pub(crate) fn release(&mut self) {
+        self.files = FilesOwner::new(&self.kernel);
+        self.exe = None;
+        self.ids.tid = 0;
+    }
+
     /// The credential.
     pub fn cred(&self) -> &Cred {
         &self.cred
@@ -180,28 +115,9 @@ impl Task {
         self.cred = Arc::new(cred);
     }
 
-    /// Makes a copy of the descriptor table this task's own.
-    pub(crate) fn unshare_files(&mut self) {
-        self.files = Arc::new(self.files.duplicate());
-    }
-
-    /// Sets `RLIMIT_NOFILE` (soft): descriptors are numbered below it.
-    pub fn set_nofile_limit(&self, limit: usize) {
-        self.files.table.set_limit(limit);
-    }
-
-    /// Sets `RLIMIT_FSIZE` (soft), in bytes. What would send `SIGXFSZ` only fails, with `EFBIG`.
-    pub fn set_fsize_limit(&mut self, bytes: u64) {
-        self.fsize = bytes;
-    }
-
-    pub(crate) fn fsize_limit(&self) -> u64 {
-        self.fsize
-    }
-
     #[inline(always)]
     pub(crate) fn walker(&self) -> Walker<'_> {
-        Walker { kernel: &self.kernel, cred: &self.cred, fs: &self.fs.fs }
+        Walker { kernel: &self.kernel, cred: &self.cred, fs: &self.fs.fs, passed: &self.passed }
     }
 
     /// Runs `call` with the start that `dirfd` stands for.
@@ -234,7 +150,7 @@ impl Task {
     }
 
     fn install_from(&self, file: Arc<File>, cloexec: bool, from: usize) -> Result<i32> {
-        self.files.table.install(file, cloexec, from).map_err(|(errno, file)| {
+        self.files.table.install(file, cloexec, from, self.nofile_limit()).map_err(|(errno, file)| {
             self.kernel.fput(file);
             errno
         })
@@ -246,7 +162,7 @@ impl Task {
     ///
     /// `EBADF` if it is not open.
     pub fn close(&self, fd: i32) -> Result<()> {
-        self.kernel.fput(self.files.table.remove(fd)?);
+        self.files.filp_close(self.files.table.remove(fd)?);
         Ok(())
     }
 
@@ -281,8 +197,8 @@ impl Task {
         if flags & !O_CLOEXEC != 0 || old == new {
             return Err(Errno::EINVAL);
         }
-        if let Some(file) = self.files.table.dup_to(old, new, flags & O_CLOEXEC != 0)? {
-            self.kernel.fput(file);
+        if let Some(file) = self.files.table.dup_to(old, new, flags & O_CLOEXEC != 0, self.nofile_limit())? {
+            self.files.filp_close(file);
         }
         Ok(new)
     }
@@ -301,7 +217,7 @@ impl Task {
         match cmd {
             F_DUPFD | F_DUPFD_CLOEXEC => {
                 let from = usize::try_from(arg).map_err(|_| Errno::EINVAL)?;
-                if from >= self.files.table.limit() {
+                if from >= self.nofile_limit() {
                     return Err(Errno::EINVAL);
                 }
                 self.install_from(Arc::clone(&file), cmd == F_DUPFD_CLOEXEC, from)
@@ -455,5 +371,17 @@ impl Task {
             path.push(b'/');
         }
         if path.len() >= PATH_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(path) }
+    }
+
+    /// [`getcwd`](Self::getcwd) into room of the caller, with a NUL behind it; gives the number of bytes, the NUL included.
+    ///
+    /// # Errors
+    ///
+    /// As [`getcwd`](Self::getcwd), then `ERANGE` if the room is too small.
+    pub fn getcwd_into(&self, buf: &mut [u8]) -> Result<usize> {
+        let mut path = self.getcwd()?;
+        path.push(0);
+        buf.get_mut(..path.len()).ok_or(Errno::ERANGE)?.copy_from_slice(&path);
+        Ok(path.len())
     }
 }

@@ -85,6 +85,7 @@ constants! { i32:
     FALLOC_FL_ZERO_RANGE = 0x10, "fallocate: zero the range.";
     FALLOC_FL_INSERT_RANGE = 0x20, "fallocate: insert a hole.";
     FALLOC_FL_UNSHARE_RANGE = 0x40, "fallocate: unshare shared extents.";
+    FALLOC_FL_WRITE_ZEROES = 0x80, "fallocate: write zeros.";
     XATTR_CREATE = 1, "setxattr: fail if the attribute exists.";
     XATTR_REPLACE = 2, "setxattr: fail if the attribute is missing.";
 }
@@ -217,6 +218,43 @@ constants! { u32:
     FS_NOATIME_FL = 0x80, "FS_IOC_SETFLAGS: the access time does not change (chattr +A).";
 }
 
+// statfs(2)
+
+constants! { u64:
+    TMPFS_MAGIC = 0x0102_1994, "statfs: the type of tmpfs.";
+    ST_RDONLY = 0x1, "statfs: read-only.";
+    ST_NOSUID = 0x2, "statfs: set-id bits are ignored.";
+    ST_NODEV = 0x4, "statfs: device files cannot be opened.";
+    ST_NOEXEC = 0x8, "statfs: nothing can be executed.";
+    ST_VALID = 0x20, "statfs: the flags are there; always set.";
+    ST_NOATIME = 0x400, "statfs: access times do not change.";
+    ST_NODIRATIME = 0x800, "statfs: access times of directories do not change.";
+    ST_RELATIME = 0x1000, "statfs: relative access times.";
+    ST_NOSYMFOLLOW = 0x2000, "statfs: links are not followed.";
+}
+
+// flock(2), and the locks of fcntl(2)
+
+constants! { i32:
+    LOCK_SH = 1, "flock: a lock that others may share.";
+    LOCK_EX = 2, "flock: a lock for one alone.";
+    LOCK_NB = 4, "flock: do not wait.";
+    LOCK_UN = 8, "flock: unlock.";
+    LOCK_MAND = 32, "flock: gone from the kernel; does nothing.";
+    F_GETLK = 5, "fcntl: what is in the way of this process's lock.";
+    F_SETLK = 6, "fcntl: set or give back a lock of this process.";
+    F_SETLKW = 7, "fcntl: `F_SETLK`, but wait.";
+    F_OFD_GETLK = 36, "fcntl: `F_GETLK` for the open file.";
+    F_OFD_SETLK = 37, "fcntl: `F_SETLK` for the open file.";
+    F_OFD_SETLKW = 38, "fcntl: `F_SETLKW` for the open file.";
+}
+
+constants! { i16:
+    F_RDLCK = 0, "A lock that others may share.";
+    F_WRLCK = 1, "A lock for one alone.";
+    F_UNLCK = 2, "No lock.";
+}
+
 // mount(2), umount2(2), mount_setattr(2)
 
 constants! { u64:
@@ -243,6 +281,7 @@ constants! { u64:
     MS_RELATIME = 1 << 21, "Access times change when older than the modification, or than a day.";
     MS_STRICTATIME = 1 << 24, "Access times always change.";
     MS_LAZYTIME = 1 << 25, "Times are written back late.";
+    MS_NOUSER = 1 << 31, "For the kernel itself; `EINVAL`.";
     MS_MGC_VAL = 0xc0ed_0000, "Ancient magic in the upper half; stripped.";
     MS_MGC_MSK = 0xffff_0000, "Mask of the ancient magic.";
     MOUNT_ATTR_RDONLY = 0x1, "mount_setattr: read-only.";
@@ -259,8 +298,12 @@ constants! { u64:
 }
 
 constants! { u64:
-    CLONE_FS = 0x200, "unshare: root, current directory and umask.";
-    CLONE_FILES = 0x400, "unshare: the descriptor table.";
+    CLONE_VM = 0x100, "clone: memory is shared.";
+    CLONE_FS = 0x200, "clone, unshare: root, current directory and umask.";
+    CLONE_FILES = 0x400, "clone, unshare: the descriptor table.";
+    CLONE_SIGHAND = 0x800, "clone: signal handlers are shared; needs `CLONE_VM`.";
+    CLONE_VFORK = 0x4000, "clone: the parent waits until the child executes or ends.";
+    CLONE_THREAD = 0x1_0000, "clone: a thread of the same process; needs `CLONE_SIGHAND`.";
     CLONE_NEWNS = 0x2_0000, "unshare: the mount namespace.";
     CLONE_NEWUSER = 0x1000_0000, "unshare: the user namespace.";
 }
@@ -501,6 +544,61 @@ pub struct Statx {
     pub spare2: u32,
     /// Zero.
     pub spare3: [u64; 8],
+}
+
+/// Fills an array from its start with the bytes of one value after the other.
+macro_rules! store {
+    ($to:ident: $($value:expr),* $(,)?) => {
+        let mut at = 0;
+        $(
+            let bytes = $value.to_ne_bytes();
+            $to[at..at + bytes.len()].copy_from_slice(&bytes);
+            at += bytes.len();
+        )*
+        debug_assert!(at <= $to.len());
+    };
+}
+
+impl Stat {
+    /// Bytes of `struct stat`.
+    pub const SIZE: usize = 144;
+
+    /// The x86-64 `struct stat`, as the system call stores it: every byte is set, reserved ones to zero.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; Stat::SIZE] {
+        let mut to = [0; Stat::SIZE];
+        let nsec = |time: Timespec| u64::from(time.nsec);
+        store! { to:
+            self.dev, self.ino, self.nlink, self.mode, self.uid, self.gid, 0_u32, self.rdev, self.size, self.blksize,
+            self.blocks, self.atime.sec, nsec(self.atime), self.mtime.sec, nsec(self.mtime), self.ctime.sec,
+            nsec(self.ctime),
+        }
+        to
+    }
+}
+
+impl Statx {
+    /// Bytes of `struct statx`.
+    pub const SIZE: usize = 256;
+
+    /// `struct statx`, as the system call stores it: every byte is set, reserved ones to zero. One piece, for one copy (S7).
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; Statx::SIZE] {
+        let mut to = [0; Statx::SIZE];
+        let StatxTimestamp { sec: asec, nsec: ansec, .. } = self.atime;
+        let StatxTimestamp { sec: bsec, nsec: bnsec, .. } = self.btime;
+        let StatxTimestamp { sec: csec, nsec: cnsec, .. } = self.ctime;
+        let StatxTimestamp { sec: msec, nsec: mnsec, .. } = self.mtime;
+        store! { to:
+            self.mask, self.blksize, self.attributes, self.nlink, self.uid, self.gid, self.mode, 0_u16, self.ino,
+            self.size, self.blocks, self.attributes_mask, asec, ansec, 0_u32, bsec, bnsec, 0_u32, csec, cnsec, 0_u32,
+            msec, mnsec, 0_u32, self.rdev_major, self.rdev_minor, self.dev_major, self.dev_minor, self.mnt_id,
+            self.dio_mem_align, self.dio_offset_align, self.subvol, self.atomic_write_unit_min,
+            self.atomic_write_unit_max, self.atomic_write_segments_max, self.dio_read_offset_align,
+            self.atomic_write_unit_max_opt,
+        }
+        to
+    }
 }
 
 /// The argument of openat2(2).

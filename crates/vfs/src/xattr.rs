@@ -125,6 +125,12 @@ impl Kernel {
         ns.xattrs.get(self.store.inode_rest(inode).xattrs.get())?.get(XATTR_NAME_CAPS).cloned()
     }
 
+    /// Whether an inode has file capabilities.
+    pub(crate) fn has_file_caps(&self, ns: &Namespace, inode: Handle) -> bool {
+        let xattrs = self.store.inode_rest(inode).xattrs.get();
+        xattrs != 0 && ns.xattrs.get(xattrs).is_some_and(|xattrs| xattrs.contains_key(XATTR_NAME_CAPS))
+    }
+
     /// Stores an attribute that was checked before.
     pub(crate) fn store_xattr(
         &self,
@@ -158,18 +164,157 @@ fn may_write_xattr(attr: &InodeAttr) -> Result<()> {
 /// The path of an attribute call: a name, or an open file.
 #[derive(Clone, Copy)]
 enum Target<'a> {
-    Path(&'a [u8], Lookup),
+    At(i32, &'a [u8], Lookup),
     Fd(i32),
     /// A descriptor, or `AT_FDCWD` for the current directory: what the kernel makes of `fsetxattr` and `fgetxattr`, whose
     /// descriptor goes through the code of the `*at` calls.
     FdOrCwd(i32),
 }
 
+impl<'a> Target<'a> {
+    /// What the `*at` calls mean: of an empty path with `AT_EMPTY_PATH` the open file itself, which then may not be an
+    /// `O_PATH` one.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags).
+    fn at(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
+        if at_flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if at_flags & AT_EMPTY_PATH != 0 && path.is_empty() {
+            return Ok(Target::FdOrCwd(dirfd));
+        }
+        let follow = at_flags & AT_SYMLINK_NOFOLLOW == 0;
+        Ok(Target::At(dirfd, path, Lookup { follow, ..Lookup::FOLLOW }))
+    }
+
+    /// The same for calls that take `AT_FDCWD` for no descriptor where the open file itself is meant.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags).
+    fn at_or_open(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
+        match Target::at(dirfd, path, at_flags)? {
+            Target::FdOrCwd(fd) => Ok(Target::Fd(fd)),
+            target => Ok(target),
+        }
+    }
+}
+
+/// Puts a value or list into the room for it: with no room at all only its length is told.
+fn fill(buf: &mut [u8], bytes: &[u8]) -> Result<usize> {
+    if !buf.is_empty() {
+        buf.get_mut(..bytes.len()).ok_or(Errno::ERANGE)?.copy_from_slice(bytes);
+    }
+    Ok(bytes.len())
+}
+
+/// The `*at` calls, and those with room for the result.
+impl Task {
+    /// [`setxattr`](Self::setxattr) relative to `dirfd`. `at_flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH` (with an empty
+    /// path, the open file itself).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (`at_flags`), then as [`setxattr`](Self::setxattr); `EBADF`, also for an `O_PATH` descriptor that is meant
+    /// itself.
+    ///
+    /// Kernel: fs/xattr.c `path_setxattrat()`.
+    pub fn setxattrat(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        at_flags: i32,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<()> {
+        self.do_setxattr(Target::at(dirfd, path, at_flags)?, name, value, flags)
+    }
+
+    /// [`getxattr`](Self::getxattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (`at_flags`), then as [`getxattr`](Self::getxattr); `EBADF`.
+    pub fn getxattrat(&self, dirfd: i32, path: &[u8], at_flags: i32, name: &[u8]) -> Result<Vec<u8>> {
+        self.do_getxattr(Target::at(dirfd, path, at_flags)?, name)
+    }
+
+    /// [`getxattrat`](Self::getxattrat) into room of the caller; gives the length of the value. Without room (an empty
+    /// `buf`) that is all it does. `getxattr(path, …)` is `getxattrat(AT_FDCWD, path, 0, …)`, `lgetxattr` has
+    /// `AT_SYMLINK_NOFOLLOW`, `fgetxattr(fd, …)` is `getxattrat(fd, "", AT_EMPTY_PATH, …)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`getxattrat`](Self::getxattrat), and `ERANGE` if the room is too small.
+    pub fn getxattrat_into(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        at_flags: i32,
+        name: &[u8],
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        fill(buf, &self.getxattrat(dirfd, path, at_flags, name)?)
+    }
+
+    /// [`listxattr`](Self::listxattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (`at_flags`), then as [`listxattr`](Self::listxattr); `EBADF`, also where the current directory would
+    /// be meant by an empty path.
+    pub fn listxattrat(&self, dirfd: i32, path: &[u8], at_flags: i32) -> Result<Vec<u8>> {
+        self.listxattr_of(Target::at_or_open(dirfd, path, at_flags)?)
+    }
+
+    /// [`listxattrat`](Self::listxattrat) into room of the caller; gives the length of the list. Without room (an empty
+    /// `buf`) that is all it does.
+    ///
+    /// # Errors
+    ///
+    /// As [`listxattrat`](Self::listxattrat), and `ERANGE` if the room is too small.
+    pub fn listxattrat_into(&self, dirfd: i32, path: &[u8], at_flags: i32, buf: &mut [u8]) -> Result<usize> {
+        self.list_into(Target::at_or_open(dirfd, path, at_flags)?, buf)
+    }
+
+    /// [`flistxattr`](Self::flistxattr) into room of the caller, as [`listxattrat_into`](Self::listxattrat_into) does.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, also for `AT_FDCWD`; `ERANGE` if the room is too small, `E2BIG`.
+    pub fn flistxattr_into(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
+        self.list_into(Target::Fd(fd), buf)
+    }
+
+    fn list_into(&self, target: Target<'_>, buf: &mut [u8]) -> Result<usize> {
+        let list = self.do_listxattr(target)?;
+        if buf.is_empty() { Ok(list.len()) } else { fill(buf, &listable(list)?) }
+    }
+
+    /// [`removexattr`](Self::removexattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (`at_flags`), then as [`removexattr`](Self::removexattr); `EBADF`, also where the current
+    /// directory would be meant by an empty path.
+    pub fn removexattrat(&self, dirfd: i32, path: &[u8], at_flags: i32, name: &[u8]) -> Result<()> {
+        self.do_removexattr(Target::at_or_open(dirfd, path, at_flags)?, name)
+    }
+}
+
+/// A list that is not longer than any room that the kernel would make for it.
+fn listable(list: Vec<u8>) -> Result<Vec<u8>> {
+    if list.len() > XATTR_LIST_MAX { Err(Errno::E2BIG) } else { Ok(list) }
+}
+
 impl Task {
     /// Runs `call` on the place and inode that `target` names.
     fn xattr_at<R>(&self, target: Target<'_>, call: impl FnOnce(Path, Handle) -> Result<R>) -> Result<R> {
         match target {
-            Target::Path(path, lookup) => self.setattr_at(AT_FDCWD, path, lookup, call),
+            Target::At(dirfd, path, lookup) => self.setattr_at(dirfd, path, lookup, call),
             Target::FdOrCwd(AT_FDCWD) => {
                 self.setattr_at(AT_FDCWD, b"", Lookup { empty: true, ..Lookup::FOLLOW }, call)
             }
@@ -327,8 +472,12 @@ impl Task {
                     add(name);
                 }
             }
-            if list.len() > XATTR_LIST_MAX { Err(Errno::E2BIG) } else { Ok(list) }
+            Ok(list)
         })
+    }
+
+    fn listxattr_of(&self, target: Target<'_>) -> Result<Vec<u8>> {
+        listable(self.do_listxattr(target)?)
     }
 
     fn do_removexattr(&self, target: Target<'_>, name: &[u8]) -> Result<()> {
@@ -422,7 +571,7 @@ macro_rules! xattr_calls {
         impl Task {
             $(#[$doc])*
             pub fn $call(&self, path: &[u8], $($arg: $ty),*) -> Result<$ret> {
-                self.$do(Target::Path(path, Lookup::FOLLOW), $($arg),*)
+                self.$do(Target::At(AT_FDCWD, path, Lookup::FOLLOW), $($arg),*)
             }
 
             #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), "); of a link, the link itself.")]
@@ -431,7 +580,7 @@ macro_rules! xattr_calls {
             ///
             #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
             pub fn $lcall(&self, path: &[u8], $($arg: $ty),*) -> Result<$ret> {
-                self.$do(Target::Path(path, Lookup::NOFOLLOW), $($arg),*)
+                self.$do(Target::At(AT_FDCWD, path, Lookup::NOFOLLOW), $($arg),*)
             }
 
             #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), ") of the open file `fd`.")]
@@ -472,7 +621,7 @@ xattr_calls! {
     /// # Errors
     ///
     /// Those of the walk, `E2BIG` (over 65,536 bytes).
-    listxattr, llistxattr, flistxattr(Fd) = do_listxattr() -> Vec<u8>
+    listxattr, llistxattr, flistxattr(Fd) = listxattr_of() -> Vec<u8>
 }
 
 xattr_calls! {

@@ -7,7 +7,7 @@ use rcuwalk::{Cred, Errno, Exec, Libc, MountOptions, NewInode, Task, Vfs, WalkMo
 
 /// Runs a test in both walk modes.
 fn both(test: impl Fn(&Vfs, &mut Task)) {
-    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
         let vfs = Vfs::new().unwrap();
         vfs.set_walk_mode(mode);
         test(&vfs, &mut vfs.task(Cred::root()));

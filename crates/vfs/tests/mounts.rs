@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Runs a test in both walk modes, and looks whether everything that it made is gone with its tasks.
 fn both(test: impl Fn(&Vfs, &Task)) {
-    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
         let vfs = Vfs::new().unwrap();
         vfs.set_walk_mode(mode);
         test(&vfs, &vfs.task(Cred::root()));
@@ -393,7 +393,7 @@ fn a_user_namespace_cannot_lift_what_it_inherited() {
 /// Threads walk through a mountpoint, open what is there and stand in it, while it is mounted over and uncovered.
 #[test]
 fn walkers_see_one_tree_or_the_other() {
-    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
         let vfs = Vfs::builder().capacity(1 << 16).build().unwrap();
         vfs.set_walk_mode(mode);
         let root = vfs.task(Cred::root());

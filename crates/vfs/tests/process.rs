@@ -9,7 +9,7 @@ const KEEP: u32 = u32::MAX;
 
 /// Runs a test in both walk modes.
 fn both(test: impl Fn(&Vfs, &Task)) {
-    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
         let vfs = Vfs::new().unwrap();
         vfs.set_walk_mode(mode);
         test(&vfs, &vfs.task(Cred::root()));

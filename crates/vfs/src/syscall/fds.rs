@@ -1,0 +1,397 @@
+//! Calls on descriptors: contents, directory entries, the table itself.
+
+use super::memory::{copy_in, copy_out};
+use super::{Answer, Call, done, fd};
+use crate::errno::{Errno, Result};
+use crate::locks::Flock;
+use crate::task::Task;
+use crate::uapi::{
+    F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETLK, F_SETLKW, FD_CLOEXEC, LOCK_NB,
+    SEEK_CUR, SEEK_SET,
+};
+
+/// The most bytes that one call moves. Kernel: `MAX_RW_COUNT`.
+const MAX_RW_COUNT: u64 = 0x7fff_f000;
+/// Bytes moved at a time. What is written by one call is written in pieces of this size, others' writes between them.
+const PIECE: u64 = 1 << 20;
+/// The most buffers of one call. Kernel: `UIO_MAXIOV`.
+const UIO_MAXIOV: u64 = 1024;
+
+/// `FS_IOC_GETFLAGS`, 64-bit.
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`, 64-bit.
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FIONCLEX: u32 = 0x5450;
+const FIOCLEX: u32 = 0x5451;
+
+/// A buffer in memory: address and bytes.
+type Iovec = (u64, u64);
+
+/// Contents.
+impl Call<'_> {
+    pub(super) fn read(&mut self) -> Answer {
+        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
+        self.do_read(self.int(0), &[buffer], None)
+    }
+
+    pub(super) fn pread64(&mut self) -> Answer {
+        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
+        self.do_read(self.int(0), &[buffer], Some(self.long(3)))
+    }
+
+    pub(super) fn readv(&mut self) -> Answer {
+        self.check_fd()?;
+        let buffers = self.iovecs()?;
+        self.do_read(self.int(0), &buffers, None)
+    }
+
+    pub(super) fn preadv(&mut self) -> Answer {
+        let offset = self.check_offset()?;
+        let buffers = self.iovecs()?;
+        self.do_read(self.int(0), &buffers, Some(offset))
+    }
+
+    pub(super) fn write(&mut self) -> Answer {
+        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
+        self.do_write(self.int(0), &[buffer], None)
+    }
+
+    pub(super) fn pwrite64(&mut self) -> Answer {
+        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
+        self.do_write(self.int(0), &[buffer], Some(self.long(3)))
+    }
+
+    pub(super) fn writev(&mut self) -> Answer {
+        self.check_fd()?;
+        let buffers = self.iovecs()?;
+        self.do_write(self.int(0), &buffers, None)
+    }
+
+    pub(super) fn pwritev(&mut self) -> Answer {
+        let offset = self.check_offset()?;
+        let buffers = self.iovecs()?;
+        self.do_write(self.int(0), &buffers, Some(offset))
+    }
+
+    /// A descriptor that is not open is found out before the buffers are read.
+    fn check_fd(&self) -> Result<()> {
+        self.task.file(self.int(0)).map(drop)
+    }
+
+    /// The offset of the calls that take buffers and an offset in two halves, of which the second does not count on 64 bits.
+    fn check_offset(&self) -> Result<i64> {
+        let offset = self.long(3);
+        if offset < 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.check_fd().map(|()| offset)
+    }
+
+    /// The buffers of a vectored call. Kernel: lib/iov_iter.c `__import_iovec()`.
+    fn iovecs(&mut self) -> Result<Vec<Iovec>> {
+        let count = self.args[2];
+        if count > UIO_MAXIOV {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = vec![0; count as usize * 16];
+        self.mem.copy_from_user(&mut bytes, self.args[1])?;
+        let mut left = MAX_RW_COUNT;
+        let (words, _) = bytes.as_chunks::<8>();
+        let (pairs, _) = words.as_chunks::<2>();
+        pairs
+            .iter()
+            .map(|&[address, len]| {
+                let len = u64::from_ne_bytes(len);
+                if len > i64::MAX as u64 {
+                    return Err(Errno::EINVAL);
+                }
+                let len = len.min(left);
+                left -= len;
+                Ok((u64::from_ne_bytes(address), len))
+            })
+            .collect()
+    }
+
+    /// Reads into the buffers, at the file's position or at `offset`, until one cannot be written or there is no more.
+    fn do_read(&mut self, fd: i32, buffers: &[Iovec], offset: Option<i64>) -> Answer {
+        let at = |total: i64| offset.map(|offset| offset.saturating_add(total));
+        let read = |task: &Task, to: &mut [u8], total: i64| match at(total) {
+            Some(offset) => task.pread(fd, to, offset),
+            None => task.read(fd, to),
+        };
+        if buffers.iter().all(|&(_, len)| len == 0) {
+            return read(self.task, &mut [], 0).map(|_| 0);
+        }
+        let mut piece = Vec::new();
+        let mut total = 0;
+        for &(address, len) in buffers {
+            let mut done = 0;
+            while done < len {
+                piece.resize((len - done).min(PIECE) as usize, 0);
+                let n = match read(self.task, &mut piece, total) {
+                    Ok(n) => n,
+                    Err(_) if total > 0 => return Ok(total),
+                    Err(errno) => return Err(errno),
+                };
+                let stored = copy_out(self.mem, address.wrapping_add(done), &piece[..n]);
+                (total, done) = (total + stored as i64, done + stored as u64);
+                if stored < n {
+                    if offset.is_none() {
+                        self.task.lseek(fd, stored as i64 - n as i64, SEEK_CUR)?;
+                    }
+                    return if total == 0 { Err(Errno::EFAULT) } else { Ok(total) };
+                }
+                if n < piece.len() {
+                    return Ok(total);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    /// Writes what the buffers hold, at the file's position or at `offset`, until one cannot be read or there is no room.
+    fn do_write(&mut self, fd: i32, buffers: &[Iovec], offset: Option<i64>) -> Answer {
+        let at = |total: i64| offset.map(|offset| offset.saturating_add(total));
+        let write = |task: &Task, data: &[u8], total: i64| match at(total) {
+            Some(offset) => task.pwrite(fd, data, offset),
+            None => task.write(fd, data),
+        };
+        // Whether it can be written to at all comes before what is written.
+        write(self.task, &[], 0)?;
+        let mut piece = Vec::new();
+        let mut total = 0;
+        for &(address, len) in buffers {
+            let mut done = 0;
+            while done < len {
+                piece.resize((len - done).min(PIECE) as usize, 0);
+                let readable = copy_in(self.mem, &mut piece, address.wrapping_add(done));
+                if readable == 0 {
+                    return if total == 0 { Err(Errno::EFAULT) } else { Ok(total) };
+                }
+                let n = match write(self.task, &piece[..readable], total) {
+                    Ok(n) => n,
+                    Err(_) if total > 0 => return Ok(total),
+                    Err(errno) => return Err(errno),
+                };
+                (total, done) = (total + n as i64, done + n as u64);
+                if n < piece.len() {
+                    return Ok(total);
+                }
+            }
+        }
+        Ok(total)
+    }
+
+    pub(super) fn lseek(&mut self) -> Answer {
+        self.task.lseek(self.int(0), self.long(1), self.int(2))
+    }
+
+    pub(super) fn ftruncate(&mut self) -> Answer {
+        done(self.task.ftruncate(self.int(0), self.long(1)))
+    }
+
+    pub(super) fn fallocate(&mut self) -> Answer {
+        done(self.task.fallocate(self.int(0), self.int(1), self.long(2), self.long(3)))
+    }
+
+    /// Kernel: fs/read_write.c `copy_file_range()`.
+    pub(super) fn copy_file_range(&mut self) -> Answer {
+        self.check_fd()?;
+        self.task.file(self.int(2)).map(drop)?;
+        let mut offsets = [None; 2];
+        for (offset, i) in offsets.iter_mut().zip([1, 3]) {
+            if self.args[i] != 0 {
+                let [word] = self.words(self.args[i])?;
+                *offset = Some(word as i64);
+            }
+        }
+        let len = usize::try_from(self.args[4]).unwrap_or(usize::MAX);
+        let [from, to] = &mut offsets;
+        let n = self.task.copy_file_range(
+            self.int(0),
+            from.as_mut(),
+            self.int(2),
+            to.as_mut(),
+            len,
+            self.uint(5),
+        )?;
+        for (offset, i) in offsets.into_iter().zip([1, 3]) {
+            if let Some(offset) = offset {
+                self.put(i, &offset.to_ne_bytes())?;
+            }
+        }
+        Ok(n as i64)
+    }
+
+    pub(super) fn fsync(&mut self) -> Answer {
+        done(self.task.fsync(self.int(0)))
+    }
+
+    pub(super) fn fdatasync(&mut self) -> Answer {
+        done(self.task.fdatasync(self.int(0)))
+    }
+
+    pub(super) fn syncfs(&mut self) -> Answer {
+        done(self.task.syncfs(self.int(0)))
+    }
+
+    pub(super) fn sync(&mut self) -> Answer {
+        Ok(0)
+    }
+}
+
+/// Directory entries.
+impl Call<'_> {
+    pub(super) fn getdents64(&mut self) -> Answer {
+        self.do_getdents(|_| ())
+    }
+
+    /// The older structure, `struct linux_dirent`, has the type in its last byte instead of before the name, and is as long.
+    pub(super) fn getdents(&mut self) -> Answer {
+        const TYPE: usize = 18;
+        self.do_getdents(|record| {
+            let kind = record[TYPE];
+            record.copy_within(TYPE + 1.., TYPE);
+            record[record.len() - 1] = kind;
+        })
+    }
+
+    /// Gives as many records as fit, and leaves the position behind the last of them.
+    ///
+    /// Kernel: fs/readdir.c `getdents64()`.
+    fn do_getdents(&mut self, rewrite: impl Fn(&mut [u8])) -> Answer {
+        let (fd, room) = (self.int(0), u64::from(self.uint(2)).min(PIECE));
+        let start = self.task.lseek(fd, 0, SEEK_CUR);
+        let mut records = vec![0; room as usize];
+        let n = self.task.getdents64(fd, &mut records)?;
+        records.truncate(n);
+        let mut ends = Vec::new();
+        let mut at = 0;
+        while at < n {
+            let len = usize::from(u16::from_ne_bytes([records[at + 16], records[at + 17]]));
+            let mut next = [0; 8];
+            next.copy_from_slice(&records[at + 8..at + 16]);
+            rewrite(&mut records[at..at + len]);
+            at += len;
+            ends.push((at, i64::from_ne_bytes(next)));
+        }
+        let stored = copy_out(self.mem, self.args[1], &records);
+        if stored == n {
+            return Ok(n as i64);
+        }
+        // Behind the last one that is there.
+        let last = ends.into_iter().take_while(|(end, _)| *end <= stored).last();
+        let (end, position) = match last {
+            Some((end, position)) => (end, position),
+            None => (0, start?),
+        };
+        self.task.lseek(fd, position, SEEK_SET)?;
+        if end == 0 { Err(Errno::EFAULT) } else { Ok(end as i64) }
+    }
+}
+
+/// The table.
+impl Call<'_> {
+    pub(super) fn close(&mut self) -> Answer {
+        done(self.task.close(self.int(0)))
+    }
+
+    /// Kernel: fs/file.c `close_range()`.
+    pub(super) fn close_range(&mut self) -> Answer {
+        const CLOSE_RANGE_UNSHARE: u32 = 2;
+        const CLOSE_RANGE_CLOEXEC: u32 = 4;
+        let (first, last, flags) = (self.uint(0), self.uint(1), self.uint(2));
+        if flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 || first > last {
+            return Err(Errno::EINVAL);
+        }
+        if flags & CLOSE_RANGE_UNSHARE != 0 {
+            self.task.unshare_files();
+        }
+        for fd in self.task.files.table.open_in(first, last) {
+            // Another thread may have been faster.
+            let _ = if flags & CLOSE_RANGE_CLOEXEC != 0 {
+                self.task.files.table.set_fd_flags(fd, FD_CLOEXEC)
+            } else {
+                self.task.close(fd)
+            };
+        }
+        Ok(0)
+    }
+
+    pub(super) fn dup(&mut self) -> Answer {
+        fd(self.task.dup(self.int(0)))
+    }
+
+    pub(super) fn dup2(&mut self) -> Answer {
+        fd(self.task.dup2(self.int(0), self.int(1)))
+    }
+
+    pub(super) fn dup3(&mut self) -> Answer {
+        fd(self.task.dup3(self.int(0), self.int(1), self.int(2)))
+    }
+
+    pub(super) fn fcntl(&mut self) -> Answer {
+        match self.int(1) {
+            F_GETLK | F_OFD_GETLK => self.lock_range(self.int(1)),
+            F_SETLK | F_SETLKW => self.lock_range(F_SETLK),
+            F_OFD_SETLK | F_OFD_SETLKW => self.lock_range(F_OFD_SETLK),
+            command => fd(self.task.fcntl(self.int(0), command, self.int(2))),
+        }
+    }
+
+    /// Kernel: fs/fcntl.c `do_fcntl()`, for the commands that take a `struct flock`.
+    fn lock_range(&mut self, command: i32) -> Answer {
+        self.check_fd()?;
+        let [kinds, start, len, pid] = self.words(self.args[2])?;
+        let mut lock = Flock {
+            kind: kinds as i16,
+            whence: (kinds >> 16) as i16,
+            start: start as i64,
+            len: len as i64,
+            pid: pid as i32,
+        };
+        self.task.fcntl_lock(self.int(0), command, &mut lock)?;
+        if !matches!(command, F_GETLK | F_OFD_GETLK) {
+            return Ok(0);
+        }
+        let kinds = u64::from(lock.kind as u16) | u64::from(lock.whence as u16) << 16;
+        let words = [kinds, lock.start as u64, lock.len as u64, u64::from(lock.pid as u32)];
+        self.put(2, words.map(u64::to_ne_bytes).as_flattened())
+    }
+
+    pub(super) fn flock(&mut self) -> Answer {
+        done(self.task.flock(self.int(0), self.int(1) | LOCK_NB))
+    }
+
+    pub(super) fn fstatfs(&mut self) -> Answer {
+        let found = self.task.fstatfs(self.int(0))?;
+        self.put(1, &found.to_bytes())
+    }
+
+    pub(super) fn fchmod(&mut self) -> Answer {
+        done(self.task.fchmod(self.int(0), self.uint(1)))
+    }
+
+    pub(super) fn fchown(&mut self) -> Answer {
+        done(self.task.fchown(self.int(0), self.uint(1), self.uint(2)))
+    }
+
+    /// Kernel: fs/ioctl.c `do_vfs_ioctl()`.
+    pub(super) fn ioctl(&mut self) -> Answer {
+        let (fd, command) = (self.int(0), self.uint(1));
+        self.check_fd()?;
+        match command {
+            FIOCLEX => self.task.fcntl(fd, F_SETFD, FD_CLOEXEC).map(|_| 0),
+            FIONCLEX => self.task.fcntl(fd, F_SETFD, 0).map(|_| 0),
+            FS_IOC_GETFLAGS => {
+                let flags = self.task.getflags(fd)?;
+                self.put(2, &flags.to_ne_bytes())
+            }
+            FS_IOC_SETFLAGS => {
+                let flags = u32::from_ne_bytes(self.get(self.args[2])?);
+                done(self.task.setflags(fd, flags))
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Races replayed by hand: a walk is stopped half-way, something changes, the walk goes on.
+//!
+//! The pause point is the clock. A walk that follows a link whose access time is due asks for the time, holding
+//! references and no lock; the clock of these tests then makes the change. What the walk has behind it stands, what it
+//! has before it is found as it is then.
+
+use rcuwalk::uapi::*;
+use rcuwalk::{Cred, Errno, Task, Timespec, Vfs, WalkMode};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+type Change = Box<dyn FnOnce() + Send>;
+
+/// A tree with a link on the way, and what is to happen when it is followed.
+///
+/// `/d/l` leads to `s`; `/d/s/f`, `/d/t/f` and `/m/f` are files.
+struct Stage {
+    vfs: Vfs,
+    root: Task,
+    user: Task,
+    pending: Arc<Mutex<Option<Change>>>,
+}
+
+impl Stage {
+    fn new(mode: WalkMode) -> Stage {
+        let pending: Arc<Mutex<Option<Change>>> = Arc::default();
+        let (due, now) = (Arc::clone(&pending), AtomicI64::new(1_000_000));
+        let clock = move || {
+            let change = due.lock().unwrap().take();
+            if let Some(change) = change {
+                change();
+            }
+            Timespec { sec: now.fetch_add(1, Ordering::Relaxed), nsec: 0 }
+        };
+        let vfs = Vfs::builder().clock(Box::new(clock)).build().unwrap();
+        vfs.set_walk_mode(mode);
+        let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(1000, 1000, &[])));
+        for dir in ["/d", "/d/s", "/d/t", "/m"] {
+            root.mkdir(dir.as_bytes(), 0o755).unwrap();
+        }
+        for file in ["/d/s/f", "/d/t/f", "/m/f"] {
+            touch(&root, file);
+        }
+        root.symlink(b"s", b"/d/l").unwrap();
+        Stage { vfs, root, user, pending }
+    }
+
+    fn ino(&self, path: &str) -> u64 {
+        self.root.stat(path.as_bytes()).unwrap().ino
+    }
+
+    /// Lets `change` happen in the middle of `walk`, right before the body of the link is walked.
+    fn during<R>(&self, change: impl FnOnce(&Task) + Send + 'static, walk: impl FnOnce(&Stage) -> R) -> R {
+        let root = self.vfs.task(Cred::root());
+        *self.pending.lock().unwrap() = Some(Box::new(move || change(&root)));
+        let result = walk(self);
+        assert!(self.pending.lock().unwrap().is_none(), "the walk did not come to its pause point");
+        result
+    }
+
+    /// What the user's stat of `/d/l/f` gives if `change` happens half-way.
+    fn stat_during(&self, change: impl FnOnce(&Task) + Send + 'static) -> Result<u64, Errno> {
+        self.during(change, |stage| stage.user.stat(b"/d/l/f").map(|stat| stat.ino))
+    }
+}
+
+fn touch(task: &Task, path: &str) {
+    task.close(task.creat(path.as_bytes(), 0o644).unwrap()).unwrap();
+}
+
+/// Runs a test with each way to walk.
+fn each(test: impl Fn(&Stage)) {
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
+        test(&Stage::new(mode));
+    }
+}
+
+#[test]
+fn rename_against_walk() {
+    each(|stage| {
+        let f = stage.ino("/d/s/f");
+        // Where the walk is has another name now, and is the same place.
+        assert_eq!(stage.stat_during(|root| root.rename(b"/d", b"/e").unwrap()), Ok(f));
+        assert_eq!(stage.user.stat(b"/d/l/f"), Err(Errno::ENOENT));
+    });
+    each(|stage| {
+        assert_eq!(stage.stat_during(|root| root.rename(b"/d/s", b"/d/u").unwrap()), Err(Errno::ENOENT));
+    });
+    each(|stage| {
+        let t = stage.ino("/d/t/f");
+        let exchange =
+            |root: &Task| root.renameat2(AT_FDCWD, b"/d/s", AT_FDCWD, b"/d/t", RENAME_EXCHANGE).unwrap();
+        assert_eq!(stage.stat_during(exchange), Ok(t));
+    });
+    each(|stage| {
+        let old = stage.ino("/d/s/f");
+        let replaced = stage.stat_during(|root| {
+            root.rename(b"/d/s", b"/u").unwrap();
+            root.mkdir(b"/d/s", 0o755).unwrap();
+            touch(root, "/d/s/f");
+        });
+        assert_eq!(replaced, Ok(stage.ino("/d/s/f")));
+        assert_ne!(replaced, Ok(old));
+    });
+}
+
+#[test]
+fn unlink_against_open() {
+    each(|stage| {
+        let open = |stage: &Stage| stage.user.open(b"/d/l/f", O_RDONLY, 0);
+        assert_eq!(stage.during(|root| root.unlink(b"/d/s/f").unwrap(), open), Err(Errno::ENOENT));
+    });
+    each(|stage| {
+        let t = stage.ino("/d/t/f");
+        let open = |stage: &Stage| stage.user.open(b"/d/l/f", O_RDONLY, 0).unwrap();
+        let fd = stage.during(|root| root.rename(b"/d/t/f", b"/d/s/f").unwrap(), open);
+        let stat = stage.user.fstat(fd).unwrap();
+        assert_eq!((stat.ino, stat.nlink), (t, 1));
+        stage.root.unlink(b"/d/s/f").unwrap();
+        assert_eq!(stage.user.fstat(fd).unwrap().nlink, 0);
+    });
+    each(|stage| {
+        let old = stage.ino("/d/s/f");
+        let open = |stage: &Stage| stage.root.open(b"/d/l/f", O_CREAT | O_RDWR, 0o600).unwrap();
+        let fd = stage.during(|root| root.unlink(b"/d/s/f").unwrap(), open);
+        assert_ne!(stage.root.fstat(fd).unwrap().ino, old);
+        assert_eq!(stage.root.fstat(fd).unwrap().ino, stage.ino("/d/s/f"));
+    });
+    each(|stage| {
+        // The directory itself goes while the walk is in it: nothing is found or made there any more.
+        let remove = |root: &Task| {
+            for path in ["/d/s/f", "/d/t/f", "/d/l"] {
+                root.unlink(path.as_bytes()).unwrap();
+            }
+            for path in ["/d/s", "/d/t", "/d"] {
+                root.rmdir(path.as_bytes()).unwrap();
+            }
+        };
+        let open = |stage: &Stage| stage.root.open(b"/d/l", O_CREAT | O_RDWR, 0o600);
+        assert_eq!(stage.during(remove, open), Err(Errno::ENOENT));
+    });
+}
+
+#[test]
+fn chmod_against_walk() {
+    for path in ["/d", "/d/s"] {
+        each(|stage| {
+            let close = |root: &Task| root.chmod(path.as_bytes(), 0o700).unwrap();
+            assert_eq!(stage.stat_during(close), Err(Errno::EACCES), "{path}");
+        });
+    }
+    each(|stage| {
+        stage.root.chmod(b"/d/s", 0o700).unwrap();
+        let f = stage.ino("/d/s/f");
+        assert_eq!(stage.stat_during(|root| root.chmod(b"/d/s", 0o755).unwrap()), Ok(f));
+    });
+    each(|stage| {
+        // The way in is closed behind the walk, which does not go there again.
+        let f = stage.ino("/d/s/f");
+        let close = |root: &Task| {
+            root.mkdir(b"/p", 0o700).unwrap();
+            root.rename(b"/d", b"/p/d").unwrap();
+        };
+        assert_eq!(stage.stat_during(close), Ok(f));
+        assert_eq!(stage.user.stat(b"/p/d/s/f"), Err(Errno::EACCES));
+    });
+    each(|stage| {
+        let open = |stage: &Stage| stage.user.open(b"/d/l/f", O_RDONLY, 0);
+        let close = |root: &Task| root.chmod(b"/d/s/f", 0o600).unwrap();
+        assert_eq!(stage.during(close, open), Err(Errno::EACCES));
+    });
+}
+
+#[test]
+fn mount_against_walk() {
+    const BIND: u64 = MS_BIND;
+    let bind = |at: &'static [u8]| move |root: &Task| root.mount(b"/m", at, b"", BIND, b"").unwrap();
+    each(|stage| {
+        let m = stage.ino("/m/f");
+        assert_eq!(stage.stat_during(bind(b"/d/s")), Ok(m));
+    });
+    each(|stage| {
+        // The walk is below already.
+        let f = stage.ino("/d/s/f");
+        assert_eq!(stage.stat_during(bind(b"/d")), Ok(f));
+        assert_eq!(stage.user.stat(b"/d/l/f"), Err(Errno::ENOENT));
+    });
+    each(|stage| {
+        let entries = stage.vfs.stats().entries;
+        stage.root.mkdir(b"/n", 0o755).unwrap();
+        stage.root.mount(b"/d", b"/n", b"", BIND, b"").unwrap();
+        let f = stage.ino("/d/s/f");
+        let walk = |stage: &Stage| stage.user.stat(b"/n/l/f").map(|stat| stat.ino);
+        // The mount goes while the walk is in it, which holds it until it is through.
+        let unmount = |root: &Task| root.umount2(b"/n", MNT_DETACH).unwrap();
+        assert_eq!(stage.during(unmount, walk), Ok(f));
+        assert_eq!(stage.user.stat(b"/n/l/f"), Err(Errno::ENOENT));
+        stage.root.rmdir(b"/n").unwrap();
+        assert_eq!(stage.vfs.stats().entries, entries);
+    });
+    each(|stage| {
+        stage.root.mkdir(b"/n", 0o755).unwrap();
+        stage.root.mount(b"/d", b"/n", b"", BIND, b"").unwrap();
+        let walk = |stage: &Stage| stage.root.open(b"/n/l/f", O_WRONLY, 0);
+        let freeze = |root: &Task| root.mount(b"", b"/n", b"", MS_REMOUNT | BIND | MS_RDONLY, b"").unwrap();
+        assert_eq!(stage.during(freeze, walk), Err(Errno::EROFS));
+    });
+}

@@ -1,0 +1,132 @@
+//! The old ways give the answers of the new ones.
+
+use rcuwalk::uapi::*;
+use rcuwalk::{Cred, Errno, Libc, SearchCheck, Task, Variants, Vfs, WalkMode};
+
+fn every_variant() -> Vec<Variants> {
+    let plain = Variants::default();
+    vec![
+        plain,
+        Variants { cred_copy: true, ..plain },
+        Variants { args_first: true, ..plain },
+        Variants { lookup_twice: true, ..plain },
+        Variants { early_file: true, ..plain },
+        Variants { search: SearchCheck::Mode, ..plain },
+        Variants { search: SearchCheck::Always, ..plain },
+        Variants { count_searches: true, ..plain },
+    ]
+}
+
+/// Directories that everybody, a group, the owner and nobody may search, with a file and a program in each.
+fn tree() -> (Vfs, Vec<String>) {
+    let vfs = Vfs::new().unwrap();
+    let root = vfs.task(Cred::root());
+    let mut paths = vec!["/missing".to_owned(), "/".to_owned()];
+    for (i, mode) in [0o755, 0o711, 0o750, 0o700, 0o000, 0o076].into_iter().enumerate() {
+        let dir = format!("/d{i}");
+        root.mkdir(dir.as_bytes(), mode).unwrap();
+        root.chmod(dir.as_bytes(), mode).unwrap();
+        root.chown(dir.as_bytes(), 5, 50).unwrap();
+        root.mkdir(format!("{dir}/sub").as_bytes(), 0o755).unwrap();
+        for name in ["file", "sub/file", "program"] {
+            let path = format!("{dir}/{name}");
+            let fd = root.open(path.as_bytes(), O_CREAT | O_WRONLY, 0o755).unwrap();
+            root.write(fd, b"#!/d0/no-such-interpreter\n").unwrap();
+            root.close(fd).unwrap();
+            paths.push(path);
+        }
+        root.symlink(b"sub", format!("{dir}/link").as_bytes()).unwrap();
+        paths.extend([
+            dir.clone(),
+            format!("{dir}/nothing"),
+            format!("{dir}/link/file"),
+            format!("{dir}/file/x"),
+        ]);
+    }
+    (vfs, paths)
+}
+
+/// All that a task learns of a path.
+fn answers(task: &mut Task, path: &str) -> Vec<Result<u64, Errno>> {
+    let path = path.as_bytes();
+    let search = path.strip_suffix(b"/program").unwrap_or(b"/d0");
+    let args: &[&[u8]] = &[b"program"];
+    vec![
+        task.stat(path).map(|stat| stat.ino),
+        task.access(path, R_OK).map(|()| 0),
+        task.access(path, W_OK).map(|()| 0),
+        task.open(path, O_RDONLY, 0).and_then(|fd| task.close(fd)).map(|()| 0),
+        task.execve(path, args, &[b"A=1"]).map(|exec| exec.argv.len() as u64),
+        task.execvpe(Libc::Glibc, Some(search), b"program", args, &[]).map(|exec| exec.argv.len() as u64),
+    ]
+}
+
+#[test]
+fn a_variant_changes_no_answer() {
+    let (vfs, paths) = tree();
+    let switched = Cred::root().setresuid(u32::MAX, 7, u32::MAX).unwrap().unwrap();
+    let creds = [
+        Cred::root(),
+        Cred::user(5, 6, &[]),
+        Cred::user(6, 50, &[]),
+        Cred::user(7, 7, &[50]),
+        Cred::user(8, 8, &[]),
+        switched,
+    ];
+    let mut denied = 0;
+    for mode in [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly] {
+        vfs.set_walk_mode(mode);
+        for cred in &creds {
+            for path in &paths {
+                let ask = |variants| {
+                    vfs.set_variants(variants);
+                    answers(&mut vfs.task(cred.clone()), path)
+                };
+                let expected = ask(Variants::default());
+                denied += expected.iter().filter(|answer| **answer == Err(Errno::EACCES)).count();
+                for variants in every_variant() {
+                    assert_eq!(ask(variants), expected, "{path} as {cred:?} with {variants:?} in {mode:?}");
+                }
+            }
+        }
+    }
+    assert!(denied > 1000, "{denied} refusals");
+}
+
+#[test]
+fn statx_by_fields_stores_the_same_bytes() {
+    use rcuwalk::syscall::{SliceMemory, nr};
+    let (vfs, _) = tree();
+    let mut task = vfs.task(Cred::root());
+    let mut statx = |variants| {
+        vfs.set_variants(variants);
+        let (mut path, mut buffer) = (*b"/d0/file\0", [0xff; 256]);
+        let mut memory = SliceMemory::new(0x1000, &mut path).with(0x2000, &mut buffer);
+        let at = AT_FDCWD as u64;
+        let rest = [0x1000, 0, u64::from(STATX_BASIC_STATS | STATX_BTIME), 0x2000, 0];
+        assert_eq!(
+            task.syscall(&mut memory, nr::STATX, [at, rest[0], rest[1], rest[2], rest[3], rest[4]]),
+            0
+        );
+        drop(memory);
+        buffer
+    };
+    let by_fields = statx(Variants { field_by_field: true, ..Variants::default() });
+    assert_eq!(by_fields, statx(Variants::default()));
+    assert_eq!(by_fields[188..], [0; 68], "what is reserved is zero");
+}
+
+#[test]
+fn searches_are_counted_on_request() {
+    let (vfs, _) = tree();
+    let root = vfs.task(Cred::root());
+    let counts = || (vfs.stats().searches_spared, vfs.stats().searches_checked);
+    root.stat(b"/d0/sub/file").unwrap();
+    assert_eq!(counts(), (0, 0));
+    vfs.set_walk_mode(WalkMode::Rcu);
+    vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+    root.stat(b"/d0/sub/file").unwrap();
+    assert_eq!(counts(), (3, 0));
+    root.stat(b"/d3/sub/file").unwrap();
+    assert_eq!(counts(), (5, 1));
+}
