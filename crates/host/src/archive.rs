@@ -4,6 +4,7 @@
 //! directories of that tree: `..` is refused, a leading `/` is dropped, and a symbolic link is no directory. So there is
 //! no outside to escape to.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::time::Instant;
 
@@ -22,6 +23,9 @@ const COPY_SIZE: usize = 64 << 10;
 pub struct ArchiveOptions {
     /// Keep the contents of regular files, not only their sizes.
     pub contents: bool,
+    /// Keep at least the contents of the files that say who the users, groups and services of the tree are, for
+    /// [`Files`](crate::Files).
+    pub databases: bool,
     /// Keep extended attributes: ACLs, file capabilities and all others that setxattr would take.
     pub xattrs: bool,
     /// Where to stop believing the archive.
@@ -31,7 +35,7 @@ pub struct ArchiveOptions {
 impl Default for ArchiveOptions {
     /// No contents, extended attributes, the default limits.
     fn default() -> ArchiveOptions {
-        ArchiveOptions { contents: false, xattrs: true, limits: Limits::default() }
+        ArchiveOptions { contents: false, databases: false, xattrs: true, limits: Limits::default() }
     }
 }
 
@@ -97,16 +101,8 @@ pub fn import_tar(
     let stream = unpack(input)
         .map_err(|e| unreadable(e.to_string()))?
         .map_err(|what| unreadable(format!("it is {what}")))?;
-    let limits = &options.limits;
-    let mut members = Members::new(stream, limits.bytes, limits.header_bytes);
     let mut tree = Tree::new(vfs.loader(), options, progress)?;
-    while let Some(member) = members.next()? {
-        if progress.is_cancelled() {
-            return Err(ImportError::Cancelled);
-        }
-        tree.add(member, &mut members)?;
-        progress.publish(&tree.report);
-    }
+    tree.read(stream)?;
     tree.report.elapsed = started.elapsed();
     Ok(tree.report)
 }
@@ -132,16 +128,75 @@ const IMPLIED: NewInode<'static> = {
     }
 };
 
+/// Units of 512 bytes that a file with data there, and holes elsewhere, takes on tmpfs.
+fn blocks_of(segments: &[(u64, u64)]) -> u64 {
+    const PAGE: u64 = 4096;
+    let (mut pages, mut counted) = (0_u64, 0);
+    for &(offset, length) in segments.iter().filter(|(_, length)| *length != 0) {
+        let end = offset.saturating_add(length).div_ceil(PAGE);
+        pages = pages.saturating_add(end.saturating_sub(counted.max(offset / PAGE)));
+        counted = counted.max(end);
+    }
+    pages.saturating_mul(8)
+}
+
 /// The tree that members are put into.
-struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     loader: Loader<'a>,
     options: &'a ArchiveOptions,
     progress: &'a Progress,
-    report: Report,
+    pub(crate) report: Report,
     entries: u64,
+    /// Bytes of all streams, unpacked.
+    bytes: u64,
+    /// Set while the layers of an image are read.
+    pub(crate) layer: Option<Layer>,
     /// Where the last member was put: archives list a directory's members together.
     parent: (Vec<u8>, NodeId),
     buffer: Vec<u8>,
+}
+
+/// What is remembered of the layer being read.
+#[derive(Debug, Default)]
+pub(crate) struct Layer {
+    /// What it has added or described: no whiteout of its own takes that away.
+    pub(crate) fresh: HashSet<NodeId>,
+    /// Nodes that whiteouts had to look at.
+    pub(crate) pruned: u64,
+}
+
+/// A name that says what is not there any more.
+enum Whiteout<'a> {
+    /// Everything in its directory.
+    Opaque,
+    /// The entry of this name.
+    Name(&'a [u8]),
+    /// Bookkeeping of the file system that invented whiteouts.
+    Other,
+}
+
+impl<'a> Whiteout<'a> {
+    fn of(path: &'a [u8]) -> Option<Whiteout<'a>> {
+        let name = path.strip_suffix(b"/").unwrap_or(path).rsplit(|&b| b == b'/').next()?;
+        match name.strip_prefix(b".wh.")? {
+            b".wh..opq" => Some(Whiteout::Opaque),
+            rest if rest.starts_with(b".wh.") => Some(Whiteout::Other),
+            rest => Some(Whiteout::Name(rest)),
+        }
+    }
+}
+
+/// Links followed on the way to a member of a layer, as the kernel counts them.
+const MAX_LINKS: u32 = 40;
+
+/// The largest file that is taken for a database, in bytes.
+const MAX_DATABASE: u64 = 4 << 20;
+
+/// Whether a path, without a slash in front, is that of a file that says who users, groups and services are.
+fn is_database(path: &[u8]) -> bool {
+    matches!(path, b"etc/passwd" | b"etc/group")
+        || (path.ends_with(b".service") || path.ends_with(b".conf"))
+            && path.windows(b"systemd/system/".len()).any(|part| part == b"systemd/system/")
 }
 
 /// Why a member is not put into the tree.
@@ -182,7 +237,7 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>, Refusal> {
 }
 
 impl<'a> Tree<'a> {
-    fn new(
+    pub(crate) fn new(
         mut loader: Loader<'a>,
         options: &'a ArchiveOptions,
         progress: &'a Progress,
@@ -191,7 +246,24 @@ impl<'a> Tree<'a> {
         let parent = (Vec::new(), loader.root());
         let mut report = Report::default();
         report.count_inode(IMPLIED.mode, 0);
-        Ok(Tree { loader, options, progress, report, entries: 0, parent, buffer: vec![0; COPY_SIZE] })
+        let buffer = vec![0; COPY_SIZE];
+        Ok(Tree { loader, options, progress, report, entries: 0, bytes: 0, layer: None, parent, buffer })
+    }
+
+    /// Puts the members of a stream, unpacked, into the tree.
+    pub(crate) fn read(&mut self, stream: impl Read) -> Result<(), ImportError> {
+        let limits = &self.options.limits;
+        // The limit is for all streams together.
+        let mut members = Members::new(stream, limits.bytes - self.bytes, limits.header_bytes);
+        while let Some(member) = members.next()? {
+            if self.progress.is_cancelled() {
+                return Err(ImportError::Cancelled);
+            }
+            self.add(member, &mut members)?;
+            self.progress.publish(&self.report);
+        }
+        self.bytes += members.offset();
+        Ok(())
     }
 
     /// Puts a member into the tree, or its problems into the report.
@@ -203,6 +275,7 @@ impl<'a> Tree<'a> {
             self.report.add_problem(Problem::new(member.path.clone(), what, errno));
         }
         let put = match member.refused {
+            _ if self.layer.is_some() && Whiteout::of(&member.path).is_some() => self.whiteout(&member.path),
             Some((what, errno)) => Err(Refusal::Member(what, errno)),
             None if member.is_link => self.link(&member),
             None => self.create(&member, members),
@@ -226,6 +299,7 @@ impl<'a> Tree<'a> {
             gid: member.gid,
             rdev: member.rdev,
             size: member.size,
+            blocks: s_isreg(member.mode).then(|| blocks_of(&member.segments)),
             atime: member.atime,
             mtime: member.mtime,
             ctime: member.ctime,
@@ -236,6 +310,9 @@ impl<'a> Tree<'a> {
             ..IMPLIED
         };
         let path = components(&member.path)?;
+        let wanted = s_isreg(member.mode)
+            && (self.options.contents
+                || self.options.databases && member.size <= MAX_DATABASE && is_database(&path.join(&b'/')));
         let Some((name, parents)) = path.split_last() else {
             if !is_dir {
                 return Err(Refusal::Member("name of the root", Errno::EEXIST));
@@ -253,7 +330,8 @@ impl<'a> Tree<'a> {
         let node = self.loader.add(parent, name, &inode).map_err(refuse("insert", &member.path))?;
         self.report.count_inode(member.mode, member.size);
         self.report.xattrs += xattrs.len() as u64;
-        if self.options.contents && s_isreg(member.mode) {
+        self.freshen(node);
+        if wanted {
             self.copy(node, member, members)?;
         }
         Ok(())
@@ -262,6 +340,7 @@ impl<'a> Tree<'a> {
     /// Gives a directory that is there the attributes of a member.
     fn describe(&mut self, dir: NodeId, member: &Member, inode: &NewInode<'_>) -> Result<(), Refusal> {
         self.loader.dir_meta(dir, inode).map_err(refuse("set attributes", &member.path))?;
+        self.freshen(dir);
         self.report.xattrs += inode.xattrs.len() as u64;
         Ok(())
     }
@@ -270,10 +349,8 @@ impl<'a> Tree<'a> {
     fn link(&mut self, member: &Member) -> Result<(), Refusal> {
         let path = components(&member.path)?;
         let target_path = components(&member.link)?;
-        let target = target_path
-            .iter()
-            .try_fold(self.loader.root(), |dir, name| self.loader.lookup(dir, name))
-            .ok_or(Refusal::Member("hard link to a missing member", Errno::ENOENT))?;
+        let target =
+            self.find(&target_path).ok_or(Refusal::Member("hard link to a missing member", Errno::ENOENT))?;
         let Some((name, parents)) = path.split_last() else {
             return Err(Refusal::Member("name of the root", Errno::EEXIST));
         };
@@ -291,7 +368,8 @@ impl<'a> Tree<'a> {
             self.remove(old, &member.path)?;
         }
         self.count()?;
-        self.loader.link(parent, name, target).map_err(refuse("insert", &member.path))?;
+        let node = self.loader.link(parent, name, target).map_err(refuse("insert", &member.path))?;
+        self.freshen(node);
         self.report.hard_links += 1;
         Ok(())
     }
@@ -303,22 +381,92 @@ impl<'a> Tree<'a> {
             return Ok(self.parent.1);
         }
         let mut dir = self.loader.root();
-        for name in names {
-            dir = match self.loader.lookup(dir, name) {
+        let mut names: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            dir = match self.loader.lookup(dir, &name) {
+                // Only in the body of a link: above the root is the root.
+                _ if name == b".." => self.loader.parent(dir),
                 Some(next) if self.loader.is_dir(next) => next,
-                Some(_) => {
-                    return Err(Refusal::Member("name below something that is no directory", Errno::ENOTDIR));
+                Some(next) => {
+                    let body = self.layer.as_ref().and_then(|_| self.loader.link_body(next));
+                    links += 1;
+                    let body = body.filter(|_| links <= MAX_LINKS).ok_or(Refusal::Member(
+                        "name below something that is no directory",
+                        Errno::ENOTDIR,
+                    ))?;
+                    let parts = body.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+                    names.extend(parts.rev().map(<[u8]>::to_vec));
+                    if body.starts_with(b"/") { self.loader.root() } else { dir }
                 }
                 None => {
                     self.count()?;
-                    let made = self.loader.add(dir, name, &IMPLIED).map_err(refuse("insert", member))?;
+                    let made = self.loader.add(dir, &name, &IMPLIED).map_err(refuse("insert", member))?;
                     self.report.count_inode(IMPLIED.mode, 0);
+                    self.freshen(made);
                     made
                 }
             };
         }
         self.parent = (path, dir);
         Ok(dir)
+    }
+
+    /// What a path leads to, its last component not followed.
+    fn find(&self, path: &[&[u8]]) -> Option<NodeId> {
+        path.iter().try_fold(self.loader.root(), |dir, name| self.loader.lookup(dir, name))
+    }
+
+    /// Notes that a node comes from the layer being read.
+    fn freshen(&mut self, node: NodeId) {
+        if let Some(layer) = &mut self.layer {
+            layer.fresh.insert(node);
+        }
+    }
+
+    /// Takes away what a whiteout says is gone: things of the layers below, nothing of its own layer.
+    fn whiteout(&mut self, path: &[u8]) -> Result<(), Refusal> {
+        let path = components(path)?;
+        let Some((name, parents)) = path.split_last() else { return Ok(()) };
+        let Some(dir) = self.find(parents).filter(|&dir| self.loader.is_dir(dir)) else { return Ok(()) };
+        match Whiteout::of(name) {
+            Some(Whiteout::Opaque) => {
+                self.loader.children(dir).into_iter().try_for_each(|node| self.prune(node))
+            }
+            Some(Whiteout::Name(b"" | b"." | b"..")) => {
+                Err(Refusal::Member("whiteout of no name", Errno::EINVAL))
+            }
+            Some(Whiteout::Name(name)) => {
+                self.loader.lookup(dir, name).map_or(Ok(()), |node| self.prune(node))
+            }
+            Some(Whiteout::Other) | None => Ok(()),
+        }
+    }
+
+    /// Removes what of a node and everything below it does not come from the layer being read.
+    fn prune(&mut self, node: NodeId) -> Result<(), Refusal> {
+        let mut nodes = vec![node];
+        let mut at = 0;
+        while at < nodes.len() {
+            nodes.extend(self.loader.children(nodes[at]));
+            at += 1;
+        }
+        if let Some(layer) = &mut self.layer {
+            layer.pruned += nodes.len() as u64;
+            let limit = self.options.limits.entries.saturating_mul(4);
+            if layer.pruned > limit {
+                let what = "entries that whiteouts look at";
+                return Err(ImportError::Limit { what, limit }.into());
+            }
+        }
+        // Children come behind their parents.
+        for &node in nodes.iter().rev() {
+            let fresh = self.layer.as_ref().is_some_and(|layer| layer.fresh.contains(&node));
+            if !fresh && (!self.loader.is_dir(node) || self.loader.is_empty_dir(node)) {
+                self.remove(node, b"")?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes room for a member of the same name.

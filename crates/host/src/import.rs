@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
@@ -22,6 +22,9 @@ pub struct ImportOptions {
     /// Keep the contents of regular files, not only their sizes; those of procfs and sysfs are never read. A file whose
     /// contents are not kept cannot be read (`ENODATA`).
     pub contents: bool,
+    /// Of an archive or image, keep at least the contents of the files that say who its users, groups and services are, for
+    /// [`Files`](crate::Files). Has no effect on directories: theirs can be read where they are.
+    pub databases: bool,
     /// Do not go into other file systems: a directory on which another one begins is kept, and kept empty.
     pub one_file_system: bool,
     /// Keep extended attributes: ACLs, file capabilities and all others that the caller may read.
@@ -30,6 +33,8 @@ pub struct ImportOptions {
     pub inode_flags: bool,
     /// Scanning threads; 0 is one for each processor. One more thread, the caller's, inserts.
     pub threads: usize,
+    /// Mount points to keep empty, as paths that begin with that of the imported directory.
+    pub skip: Vec<PathBuf>,
     /// The directory that takes the tree, and the attributes of the tree's top; none for the root.
     pub at: Option<NodeId>,
 }
@@ -39,10 +44,12 @@ impl Default for ImportOptions {
     fn default() -> ImportOptions {
         ImportOptions {
             contents: false,
+            databases: false,
             one_file_system: false,
             xattrs: true,
             inode_flags: false,
             threads: 0,
+            skip: Vec::new(),
             at: None,
         }
     }

@@ -33,15 +33,31 @@ mod acl;
 mod archive;
 mod batch;
 mod decompress;
+mod files;
+mod identity;
+mod image;
 mod import;
+mod live;
 mod member;
+mod memory;
+mod mountinfo;
 mod outcome;
 mod pax;
 mod queue;
+mod save;
 mod scan;
 mod source;
 
 pub use archive::{ArchiveOptions, Limits, import_tar};
+pub use files::Files;
+pub use identity::{
+    Account, FileNames, HostNames, Identity, IdentityError, Names, cap_name, parse_caps, show_caps,
+};
+pub use image::Image;
 pub use import::{ImportOptions, import_dir};
+pub use live::{Live, import_live};
+pub use memory::ProcessMemory;
+pub use mountinfo::{MountEntry, mount_of, mounts};
 pub use outcome::{ImportError, Problem, Progress, Report};
+pub use save::{Saved, save_tar};
 pub use source::{Source, open};

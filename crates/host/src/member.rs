@@ -163,6 +163,16 @@ impl<R: Read> Members<R> {
         }
     }
 
+    /// Bytes of the stream that were read: behind a header, where the data of its member begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes of the current member's data that are still to come.
+    pub(crate) fn data_left(&self) -> u64 {
+        self.data
+    }
+
     /// Reads data of the current member; 0 only at its end, or if `buf` is empty.
     pub(crate) fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ImportError> {
         let want = usize::try_from(self.data).map_or(buf.len(), |left| left.min(buf.len()));

@@ -166,7 +166,7 @@ pub enum ImportError {
         path: PathBuf,
     },
     /// Neither a directory nor an archive that this crate reads.
-    #[error("{} is {found}; name a directory or a tar archive (plain, gzip or zstd)", path.display())]
+    #[error("{} is {found}; name a directory or a tar archive (plain, gzip or zstd), or an image", path.display())]
     NotATree {
         /// What was to be imported.
         path: PathBuf,
@@ -179,6 +179,14 @@ pub enum ImportError {
         /// Position in the unpacked stream, in bytes.
         offset: u64,
         /// What is wrong there.
+        reason: String,
+    },
+    /// A container image that does not hold together.
+    #[error("the image cannot be read: {what}: {reason}")]
+    Image {
+        /// The part: a file of the image, or a layer.
+        what: String,
+        /// What is wrong with it.
         reason: String,
     },
     /// The archive asks for more than its [`Limits`](crate::Limits) allow.

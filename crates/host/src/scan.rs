@@ -23,6 +23,7 @@ use std::collections::HashSet;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -475,7 +476,11 @@ impl Worker<'_> {
         let mounted = is_mount_root(stat) || meta.dev != here.dev;
         // Looking at an automount point does not mount anything; opening it would.
         let automount = stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT);
-        if automount || (mounted && self.scan.options.one_file_system) {
+        let skip = || {
+            let path = join(here.path, name.to_bytes());
+            self.scan.options.skip.iter().any(|skip| skip.as_os_str().as_bytes() == path)
+        };
+        if automount || (mounted && (self.scan.options.one_file_system || skip())) {
             self.batch.mount_points += 1;
             return;
         }
@@ -689,7 +694,6 @@ pub(crate) fn meta(stat: &Statx) -> Meta {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::sync::mpsc::sync_channel;
 

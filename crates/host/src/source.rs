@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 
 use crate::archive::{ArchiveOptions, import_tar};
 use crate::decompress::{Format, SNIFF_SIZE, sniff};
+use crate::image::{Image, is_image_archive};
 use crate::import::{ImportOptions, import_dir};
 use crate::outcome::{ImportError, Progress, Report};
 
@@ -20,14 +21,17 @@ pub enum Source {
     Dir(PathBuf),
     /// A tar archive, plain or compressed with gzip or zstd.
     Archive(PathBuf),
+    /// A container image: a directory in the OCI image layout, or an archive of one, or what `docker save` writes.
+    Image(PathBuf),
 }
 
 impl Source {
-    /// Imports the tree. Of the options, an archive heeds `contents` and `xattrs`; its limits are the default ones.
+    /// Imports the tree. Of the options, an archive heeds `contents`, `databases` and `xattrs`; its limits are the default ones. Of
+    /// an image for several platforms, that for this machine is taken.
     ///
     /// # Errors
     ///
-    /// Those of [`import_dir`] and [`import_tar`].
+    /// Those of [`import_dir`], [`import_tar`] and [`Image`].
     pub fn import(
         &self,
         vfs: &Vfs,
@@ -39,14 +43,20 @@ impl Source {
             Source::Archive(path) => {
                 let file =
                     open_file(path).map_err(|source| ImportError::Open { path: path.clone(), source })?;
-                let options = ArchiveOptions {
-                    contents: options.contents,
-                    xattrs: options.xattrs,
-                    ..ArchiveOptions::default()
-                };
-                import_tar(vfs, file, &options, progress)
+                import_tar(vfs, file, &archive_options(options), progress)
             }
+            Source::Image(path) => Image::open(path, None)?.import(vfs, &archive_options(options), progress),
         }
+    }
+}
+
+/// What an archive heeds.
+fn archive_options(options: &ImportOptions) -> ArchiveOptions {
+    ArchiveOptions {
+        contents: options.contents,
+        databases: options.databases,
+        xattrs: options.xattrs,
+        ..ArchiveOptions::default()
     }
 }
 
@@ -55,13 +65,14 @@ impl Source {
 /// # Errors
 ///
 /// [`ImportError::Open`] if it is missing or may not be read, [`ImportError::NotATree`] if it is neither a directory
-/// nor an archive.
+/// nor an archive. A directory in the OCI image layout is taken for the image.
 pub fn open(path: &Path) -> Result<Source, ImportError> {
     let cannot_open = |source| ImportError::Open { path: path.to_path_buf(), source };
     let not_a_tree = |found| ImportError::NotATree { path: path.to_path_buf(), found };
     let file_type = path.metadata().map_err(cannot_open)?.file_type();
     if file_type.is_dir() {
-        return Ok(Source::Dir(path.to_path_buf()));
+        let layout = ["oci-layout", "index.json"].iter().all(|name| path.join(name).is_file());
+        return Ok(if layout { Source::Image(path.to_path_buf()) } else { Source::Dir(path.to_path_buf()) });
     }
     if !file_type.is_file() {
         return Err(not_a_tree(match () {
@@ -76,11 +87,15 @@ pub fn open(path: &Path) -> Result<Source, ImportError> {
         .map_err(cannot_open)?;
     match sniff(&start) {
         Format::Other(found) => Err(not_a_tree(found)),
-        Format::Tar | Format::Gzip | Format::Zstd => Ok(Source::Archive(path.to_path_buf())),
+        Format::Tar | Format::Gzip | Format::Zstd => Ok(if is_image_archive(path).map_err(cannot_open)? {
+            Source::Image(path.to_path_buf())
+        } else {
+            Source::Archive(path.to_path_buf())
+        }),
     }
 }
 
 /// Opens without waiting, whatever the file has become meanwhile.
-fn open_file(path: &Path) -> std::io::Result<File> {
+pub(crate) fn open_file(path: &Path) -> std::io::Result<File> {
     File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
