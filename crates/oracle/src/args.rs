@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::read::{Node, Problem, Read, Table, alternatives, quote};
 use crate::sys::Frame;
 use crate::text;
-use crate::words::{CapSet, Mode, MountAttributes, OpenFlags, ResolveFlags, XattrFlags};
+use crate::words::{CapSet, LockKind, Mode, MountAttributes, OpenFlags, ResolveFlags, Whence, XattrFlags};
 
 /// Kind of arguments that a row does not write.
 pub const NO_KEY: &str = "result";
@@ -47,7 +47,7 @@ pub trait Arg: Sized {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mem {
     /// These bytes (paths: with a NUL behind them).
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "crate::packed")] Vec<u8>),
     /// A pointer that faults.
     Bad,
     /// A null pointer.
@@ -1112,5 +1112,91 @@ mod tests {
         assert_eq!(print_bytes(&[b'x'; 70]), "{ repeat = \"x\", times = 70 }");
         let path = [b"./".repeat(40), b"f".to_vec()].concat();
         assert_eq!(print_bytes(&path), "{ repeat = \"./\", times = 40, suffix = \"f\" }");
+    }
+}
+
+/// A lock on a range of bytes: a pointer to `struct flock`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRange {
+    /// `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
+    pub kind: LockKind,
+    /// What `start` counts from.
+    pub whence: Whence,
+    /// The first byte.
+    pub start: i64,
+    /// How many bytes.
+    pub len: i64,
+    /// The process that is named.
+    pub pid: i64,
+}
+
+impl LockRange {
+    /// The structure.
+    pub(crate) fn bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&(self.kind.0 as u16).to_ne_bytes());
+        bytes[2..4].copy_from_slice(&(self.whence.0 as u16).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.start.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.len.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&(self.pid as i32).to_ne_bytes());
+        bytes
+    }
+}
+
+impl Arg for LockRange {
+    const KIND: &'static str = "lock";
+
+    fn read(node: Node<'_>) -> Read<LockRange> {
+        let mut table = node.table("`lock`")?;
+        let kind = LockKind::read(table.need("kind")?)?;
+        let whence = table.take("whence").map_or(Ok(Whence(0)), Whence::read)?;
+        let mut number = |key| table.take(key).map_or(Ok(0), |n| n.int());
+        let (start, len, pid) = (number("start")?, number("len")?, number("pid")?);
+        table.finish()?;
+        Ok(LockRange { kind, whence, start, len, pid })
+    }
+
+    fn print(&self) -> String {
+        let mut out = format!("{{ kind = {}", self.kind.print());
+        if self.whence.0 != 0 {
+            out.push_str(&format!(", whence = {}", self.whence.print()));
+        }
+        for (key, value) in [("start", self.start), ("len", self.len), ("pid", self.pid)] {
+            if value != 0 {
+                out.push_str(&format!(", {key} = {value}"));
+            }
+        }
+        out.push_str(" }");
+        out
+    }
+
+    fn lower(&self, frame: &mut Frame) {
+        frame.bytes(&self.bytes());
+    }
+}
+
+/// A file offset that a call reads and advances, or none: a pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offset(
+    /// The offset.
+    pub Option<i64>,
+);
+
+impl Arg for Offset {
+    const KIND: &'static str = "offset";
+
+    fn read(node: Node<'_>) -> Read<Offset> {
+        node.int().map(|offset| Offset(Some(offset)))
+    }
+
+    fn print(&self) -> String {
+        self.0.unwrap_or(0).to_string()
+    }
+
+    fn lower(&self, frame: &mut Frame) {
+        match self.0 {
+            Some(offset) => frame.bytes(&offset.to_ne_bytes()),
+            None => frame.null(),
+        }
     }
 }

@@ -20,6 +20,15 @@ pub trait Backend {
         0
     }
 
+    /// Removes what the row that process `pid` has run may have left outside of that process, which has ended.
+    ///
+    /// # Errors
+    ///
+    /// What is left and why it could not be removed.
+    fn clean_up(&self, _pid: u32) -> Result<(), String> {
+        Ok(())
+    }
+
     /// A fresh world: an empty directory as root, nobody in it. It ends when it is dropped.
     ///
     /// # Errors
@@ -40,12 +49,12 @@ pub trait World {
     /// Why it could not get this identity.
     fn spawn(&mut self, who: &Identity) -> Result<TaskId, String>;
 
-    /// fork(2) of `task`.
+    /// fork(2) of `task`, or clone(2) with these flags.
     ///
     /// # Errors
     ///
     /// The answer of the call, if it failed.
-    fn fork(&mut self, task: TaskId) -> Result<TaskId, Outcome>;
+    fn fork(&mut self, task: TaskId, flags: u64) -> Result<TaskId, Outcome>;
 
     /// Makes a call. Descriptors are numbers; `Op::Fork` is [`World::fork`].
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome;
@@ -55,11 +64,9 @@ pub trait World {
         ops.iter().map(|op| self.call(task, op)).collect()
     }
 
-    /// The state of the whole tree, taken by the privileged task `task`.
-    #[cfg(feature = "engine")]
-    fn snapshot(&mut self, task: TaskId) -> crate::fuzz::Snapshot {
-        crate::fuzz::take_snapshot(&mut |op| self.call(task, op))
-    }
+    /// Makes a call as somebody privileged who is no task of the world: root with every capability and umask 0, whose
+    /// root and current directory are the world's root as it was at the start.
+    fn outsider(&mut self, op: &Op) -> Outcome;
 
     /// Every capability that a task here can have: what "full" stands for.
     fn full_caps(&self) -> u64;

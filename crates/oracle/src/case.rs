@@ -45,6 +45,8 @@ pub struct Step {
 pub struct Case {
     /// The file it stands in, without `.toml`.
     pub topic: String,
+    /// What that file says it is about.
+    pub about: String,
     /// Its name, unique in the topic.
     pub name: String,
     /// Identifiers in the specification of the behaviour.
@@ -153,13 +155,11 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Case>, Vec<LoadError>> {
     let document = DeTable::parse(text)
         .map_err(|e| vec![error(e.span().map_or(0, |s| s.start), None, e.message().to_owned())])?;
     let mut top = Table::new(0, document.get_ref(), "a file of rows");
-    let nodes = (|| {
-        if let Some(about) = top.take("about") {
-            about.str()?;
-        }
+    let (about, nodes) = (|| {
+        let about = top.take("about").map_or(Ok(""), |about| about.str())?.to_owned();
         let cases = top.need("case")?.array()?;
         top.finish()?;
-        Ok(cases)
+        Ok((about, cases))
     })()
     .map_err(|p: Problem| vec![error(p.at, None, p.message)])?;
     let topic = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
@@ -174,6 +174,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Case>, Vec<LoadError>> {
                     errors.push(error(node.at(), name, message));
                 }
                 case.topic.clone_from(&topic);
+                case.about.clone_from(&about);
                 case.file = file.to_owned();
                 cases.push(case);
             }
@@ -240,6 +241,7 @@ impl Reader<'_> {
         let line = self.line(node.at());
         let mut case = Case {
             topic: String::new(),
+            about: String::new(),
             name,
             ids,
             file: PathBuf::new(),
@@ -372,7 +374,7 @@ impl Scope {
                 _ => return Err(node.problem("`bind` is for calls that answer a descriptor or attributes")),
             }
         }
-        if let Op::Fork { child } = &step.op {
+        if let Op::Fork { child, .. } = &step.op {
             let inherited = self.bound[&step.task].clone();
             if self.bound.insert(child.0.clone(), inherited).is_some() {
                 return Err(node.problem(format!("there is a task `{}` already", child.0)));

@@ -5,19 +5,20 @@ use std::collections::BTreeSet;
 use rcuwalk::cred::{CapSet as EngineCaps, Cred};
 use rcuwalk::errno::{Errno, Result};
 use rcuwalk::perm::Protected;
-use rcuwalk::{CapData, OpenHow, Task, Timespec, Vfs, WalkMode, uapi};
+use rcuwalk::{CapData, CloneFlags, OpenHow, PathTableOptions, Sysctl, Task, Timespec, Vfs, WalkMode, uapi};
 
-use crate::args::{Fd, Mem, Room, Times};
+use crate::args::{Fd, Int, LockRange, Mem, Room, Times};
 use crate::backend::{Backend, TaskId, World};
 use crate::case::Case;
 use crate::identity::Identity;
 use crate::need::Need;
 use crate::op::Op;
-use crate::outcome::{Outcome, Stat, StatxExtra, Time};
+use crate::outcome::{Outcome, Stat, StatxExtra, Time, dirents};
+use crate::raw;
 use crate::words::{CapSet, Mode};
 
-mod exec;
-mod mounts;
+pub(crate) mod exec;
+pub(crate) mod mounts;
 
 /// The engine.
 #[derive(Clone, Debug)]
@@ -28,24 +29,20 @@ pub struct Engine {
 }
 
 /// What the engine does not offer yet. Rows that need it are skipped by name; the list is what remains to be done.
-pub const UNSUPPORTED: &[(Need, &str)] = &[
-    (Need::Memory, "the typed interface takes slices, not addresses"),
-    (Need::Proc, PROC),
-    (Need::Sysctl, "settings are fixed when the file system is made"),
-    (Need::Lock, "no file locks"),
-];
+pub const UNSUPPORTED: &[(Need, &str)] =
+    &[(Need::Memory, "the typed interface takes slices, not addresses"), (Need::Proc, PROC)];
 
 /// Names the engine of this process can hold; a row's world is small.
 const OBJECTS: u32 = 1 << 16;
 
 impl Engine {
-    /// The engine; `ref_only` forbids RCU-walk. Rows that need any of `without` are declined as well.
+    /// The engine; `ref_only` forbids RCU-walk and the whole-path table. Rows that need any of `without` are declined as well.
     ///
     /// # Errors
     ///
     /// If the engine cannot be made.
     pub fn new(ref_only: bool, without: &[Need]) -> std::result::Result<Engine, String> {
-        let mode = if ref_only { WalkMode::RefOnly } else { WalkMode::Rcu };
+        let mode = if ref_only { WalkMode::RefOnly } else { WalkMode::Direct };
         // What the host of the verified cases has; rows that need other settings say so.
         let protected = Protected { hardlinks: true, ..Protected::default() };
         let engine = Engine { mode, protected, lacking: without.iter().copied().collect() };
@@ -60,12 +57,17 @@ impl Engine {
 
     /// A fresh world.
     pub(crate) fn fresh_world(&self) -> Result<EngineWorld> {
-        Ok(EngineWorld { vfs: self.make()?, tasks: Vec::new(), namespaces: mounts::Namespaces::new() })
+        let vfs = self.make()?;
+        let outsider = vfs.task(Cred::root());
+        outsider.umask(0);
+        Ok(EngineWorld { vfs, outsider, tasks: Vec::new(), namespaces: mounts::Namespaces::new() })
     }
 
     /// A fresh file system.
-    fn make(&self) -> Result<Vfs> {
-        let vfs = Vfs::builder().capacity(OBJECTS).protected(self.protected).build()?;
+    pub(crate) fn make(&self) -> Result<Vfs> {
+        // Remembering at first sight: the second of two equal lookups is answered from the table.
+        let table = PathTableOptions { entries: 1 << 10, at_first_sight: true };
+        let vfs = Vfs::builder().capacity(OBJECTS).protected(self.protected).path_table(table).build()?;
         vfs.set_walk_mode(self.mode);
         Ok(vfs)
     }
@@ -92,35 +94,18 @@ impl Backend for Engine {
     }
 }
 
-const SIZE: &str = "the typed interface has no buffer sizes";
-const XATTRAT: &str = "no *xattrat calls";
-const FALLOCATE: &str = "no fallocate";
-const PIVOT_ROOT: &str = "no pivot_root";
+const SIZE: &str = "the typed interface has no structure sizes";
 const LIMIT: &str = "no such limit";
 const PROC: &str = "no /proc";
 
 /// Calls and arguments that the engine does not offer yet, beside [`UNSUPPORTED`].
-pub const LACKING: &[&str] = &[SIZE, XATTRAT, FALLOCATE, PIVOT_ROOT, LIMIT, PROC];
+pub const LACKING: &[&str] = &[SIZE, LIMIT, PROC];
 
 /// Why the typed interface cannot make this call, if it cannot: one of [`LACKING`].
 fn lacks(op: &Op) -> Option<&'static str> {
-    let odd = |room: &Room, usual: i64| (room.size != usual).then_some(SIZE);
     match op {
-        Op::Readlink { room, .. } | Op::Readlinkat { room, .. } | Op::Getcwd { room } => odd(room, 4096),
-        Op::Getxattr { room, .. }
-        | Op::Lgetxattr { room, .. }
-        | Op::Fgetxattr { room, .. }
-        | Op::Listxattr { room, .. }
-        | Op::Llistxattr { room, .. }
-        | Op::Flistxattr { room, .. }
-        | Op::Getdents { room, .. } => odd(room, 65536),
-        Op::Setxattrat { .. } | Op::Getxattrat { .. } | Op::Listxattrat { .. } | Op::Removexattrat { .. } => {
-            Some(XATTRAT)
-        }
-        Op::Fallocate { .. } => Some(FALLOCATE),
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
-        Op::PivotRoot { .. } => Some(PIVOT_ROOT),
         Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some(LIMIT),
         _ => None,
     }
@@ -129,6 +114,7 @@ fn lacks(op: &Op) -> Option<&'static str> {
 /// A file system and the tasks in it.
 pub(crate) struct EngineWorld {
     vfs: Vfs,
+    outsider: Task,
     tasks: Vec<Task>,
     namespaces: mounts::Namespaces,
 }
@@ -146,19 +132,30 @@ impl World for EngineWorld {
         Ok(self.tasks.len() - 1)
     }
 
-    fn fork(&mut self, task: TaskId) -> std::result::Result<TaskId, Outcome> {
-        let child = self.tasks.get(task).map(Task::fork);
-        self.tasks.push(child.ok_or_else(|| Outcome::Broken("no such task".to_owned()))?);
+    fn fork(&mut self, task: TaskId, flags: u64) -> std::result::Result<TaskId, Outcome> {
+        let parent = self.tasks.get(task).ok_or_else(|| Outcome::Broken("no such task".to_owned()))?;
+        let child = CloneFlags::from_bits(flags).and_then(|flags| parent.clone_with(flags));
+        self.tasks.push(child.map_err(|errno| Outcome::Error(errno.raw()))?);
         Ok(self.tasks.len() - 1)
     }
 
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
+        if let Op::Sysctl { name, value } = op {
+            return match Sysctl::named(&name.0) {
+                Some(which) => done(self.vfs.set_sysctl(which, value.0 as u64)),
+                None => Outcome::Broken(format!("the engine has no setting `{}`", name.0)),
+            };
+        }
         match self.tasks.get_mut(task) {
             Some(caller) => {
                 mounts::perform(caller, task, &mut self.namespaces, op).unwrap_or_else(|| perform(caller, op))
             }
             None => Outcome::Broken("no such task".to_owned()),
         }
+    }
+
+    fn outsider(&mut self, op: &Op) -> Outcome {
+        perform(&mut self.outsider, op)
     }
 
     fn full_caps(&self) -> u64 {
@@ -176,7 +173,7 @@ fn caps(set: CapSet) -> EngineCaps {
 }
 
 /// The credential of an identity.
-fn credential(who: &Identity) -> Result<Cred> {
+pub(crate) fn credential(who: &Identity) -> Result<Cred> {
     let ([uid, euid, suid, fsuid], [gid, egid, sgid, fsgid]) = (who.uids, who.gids);
     Cred::builder()
         .uids(uid, euid, suid, fsuid)
@@ -263,10 +260,14 @@ fn statx(result: Result<uapi::Statx>) -> Outcome {
     })
 }
 
-fn names(result: Result<Vec<u8>>) -> Outcome {
-    answer(result, |list| {
-        Outcome::Names(list.split_inclusive(|b| *b == 0).map(|n| n[..n.len() - 1].to_vec()).collect())
-    })
+/// A list as names, unless only its length was asked for.
+fn names(answer: Outcome) -> Outcome {
+    match answer {
+        Outcome::Bytes(list) => {
+            Outcome::Names(list.split_inclusive(|b| *b == 0).map(|n| n[..n.len() - 1].to_vec()).collect())
+        }
+        other => other,
+    }
 }
 
 fn times(times: &Times) -> Option<[Timespec; 2]> {
@@ -308,9 +309,11 @@ fn look(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Statx { dirfd, path, flags, mask, .. } => {
             statx(task.statx(dirfd.raw(), bytes(path), flags.0 as i32, mask.0 as u32))
         }
-        Op::Readlink { path, .. } => answer(task.readlink(bytes(path)), Outcome::Bytes),
-        Op::Readlinkat { dirfd, path, .. } => {
-            answer(task.readlinkat(dirfd.raw(), bytes(path)), Outcome::Bytes)
+        Op::Readlink { path, room } => {
+            read_into(room, |buf| task.readlinkat_into(uapi::AT_FDCWD, bytes(path), buf))
+        }
+        Op::Readlinkat { dirfd, path, room } => {
+            read_into(room, |buf| task.readlinkat_into(dirfd.raw(), bytes(path), buf))
         }
         _ => return None,
     })
@@ -322,6 +325,23 @@ fn read_into(count: &Room, read: impl FnOnce(&mut [u8]) -> Result<usize>) -> Out
         buf.truncate(n);
         Outcome::Bytes(buf)
     })
+}
+
+fn statfs(result: Result<rcuwalk::Statfs>, space: Int) -> Outcome {
+    answer(result, |fs| {
+        let what = [fs.kind, fs.bsize, fs.namelen, fs.flags];
+        Outcome::Bytes(raw::statfs_text(what, [fs.blocks, fs.bfree], space))
+    })
+}
+
+fn range(lock: &LockRange) -> rcuwalk::Flock {
+    rcuwalk::Flock {
+        kind: lock.kind.0 as i16,
+        whence: lock.whence.0 as i16,
+        start: lock.start,
+        len: lock.len,
+        pid: lock.pid as i32,
+    }
 }
 
 fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
@@ -347,12 +367,39 @@ fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
         }
         Op::Truncate { path, length } => done(task.truncate(bytes(path), length.0)),
         Op::Ftruncate { fd, length } => done(task.ftruncate(fd.raw(), length.0)),
-        Op::Getdents { fd, .. } => {
-            let mut entries = Vec::new();
-            let pairs =
-                |entries: Vec<rcuwalk::Dirent>| entries.into_iter().map(|e| (e.name, e.kind)).collect();
-            answer(task.getdents(fd.raw(), &mut entries, 65536 / 24), |_| Outcome::Entries(pairs(entries)))
+        Op::CopyFileRange { from, from_offset, to, to_offset, length, flags } => {
+            let (mut from_offset, mut to_offset) = (from_offset.0, to_offset.0);
+            number(task.copy_file_range(
+                from.raw(),
+                from_offset.as_mut(),
+                to.raw(),
+                to_offset.as_mut(),
+                length.0 as usize,
+                flags.0 as u32,
+            ))
         }
+        Op::Fsync { fd } => done(task.fsync(fd.raw())),
+        Op::Fdatasync { fd } => done(task.fdatasync(fd.raw())),
+        Op::Syncfs { fd } => done(task.syncfs(fd.raw())),
+        Op::Statfs { path, space } => statfs(task.statfs(bytes(path)), *space),
+        Op::Fstatfs { fd, space } => statfs(task.fstatfs(fd.raw()), *space),
+        Op::Flock { fd, operation } => done(task.flock(fd.raw(), operation.0 as i32)),
+        Op::Setlk { fd, command, lock } => {
+            done(task.fcntl_lock(fd.raw(), command.0 as i32, &mut range(lock)))
+        }
+        Op::Getlk { fd, command, lock } => {
+            let mut lock = range(lock);
+            answer(task.fcntl_lock(fd.raw(), command.0 as i32, &mut lock), |()| {
+                Outcome::Bytes(raw::lock_text(lock.kind as u64, lock.start, lock.len, lock.pid == -1))
+            })
+        }
+        Op::Fallocate { fd, mode, offset, length } => {
+            done(task.fallocate(fd.raw(), mode.0 as i32, offset.0, length.0))
+        }
+        Op::Getdents { fd, room } => match read_into(room, |buf| task.getdents64(fd.raw(), buf)) {
+            Outcome::Bytes(records) => Outcome::Entries(dirents(&records)),
+            other => other,
+        },
         Op::Dup { fd } => answer(task.dup(fd.raw()), Outcome::Fd),
         Op::Dup2 { fd, newfd } => answer(task.dup2(fd.raw(), newfd.raw()), Outcome::Fd),
         Op::Dup3 { fd, newfd, flags } => {
@@ -421,7 +468,13 @@ fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
     })
 }
 
+/// Asks for a value or list; with no room for its length.
+fn xattr_into(room: &Room, get: impl FnOnce(&mut [u8]) -> Result<usize>) -> Outcome {
+    if room.size == 0 { number(get(&mut [])) } else { read_into(room, get) }
+}
+
 fn xattrs(task: &Task, op: &Op) -> Option<Outcome> {
+    use uapi::{AT_EMPTY_PATH as EMPTY, AT_SYMLINK_NOFOLLOW as NOFOLLOW};
     Some(match op {
         Op::Setxattr { path, name, value, flags } => {
             done(task.setxattr(bytes(path), bytes(name), bytes(&value.0), flags.0 as i32))
@@ -432,12 +485,42 @@ fn xattrs(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Fsetxattr { fd, name, value, flags } => {
             done(task.fsetxattr(fd.raw(), bytes(name), bytes(&value.0), flags.0 as i32))
         }
-        Op::Getxattr { path, name, .. } => answer(task.getxattr(bytes(path), bytes(name)), Outcome::Bytes),
-        Op::Lgetxattr { path, name, .. } => answer(task.lgetxattr(bytes(path), bytes(name)), Outcome::Bytes),
-        Op::Fgetxattr { fd, name, .. } => answer(task.fgetxattr(fd.raw(), bytes(name)), Outcome::Bytes),
-        Op::Listxattr { path, .. } => names(task.listxattr(bytes(path))),
-        Op::Llistxattr { path, .. } => names(task.llistxattr(bytes(path))),
-        Op::Flistxattr { fd, .. } => names(task.flistxattr(fd.raw())),
+        Op::Setxattrat { dirfd, path, at_flags, name, args } => done(task.setxattrat(
+            dirfd.raw(),
+            bytes(path),
+            at_flags.0 as i32,
+            bytes(name),
+            bytes(&args.value),
+            args.flags.0 as i32,
+        )),
+        Op::Getxattr { path, name, room } => {
+            xattr_into(room, |buf| task.getxattrat_into(uapi::AT_FDCWD, bytes(path), 0, bytes(name), buf))
+        }
+        Op::Lgetxattr { path, name, room } => xattr_into(room, |buf| {
+            task.getxattrat_into(uapi::AT_FDCWD, bytes(path), NOFOLLOW, bytes(name), buf)
+        }),
+        Op::Fgetxattr { fd, name, room } => {
+            xattr_into(room, |buf| task.getxattrat_into(fd.raw(), b"", EMPTY, bytes(name), buf))
+        }
+        Op::Getxattrat { args, .. } if args.flags.0 != 0 => Outcome::Error(Errno::EINVAL.raw()),
+        Op::Getxattrat { dirfd, path, at_flags, name, args } => {
+            xattr_into(&Room::of(i64::from(args.size)), |buf| {
+                task.getxattrat_into(dirfd.raw(), bytes(path), at_flags.0 as i32, bytes(name), buf)
+            })
+        }
+        Op::Listxattr { path, room } => {
+            names(xattr_into(room, |buf| task.listxattrat_into(uapi::AT_FDCWD, bytes(path), 0, buf)))
+        }
+        Op::Llistxattr { path, room } => {
+            names(xattr_into(room, |buf| task.listxattrat_into(uapi::AT_FDCWD, bytes(path), NOFOLLOW, buf)))
+        }
+        Op::Listxattrat { dirfd, path, at_flags, room } => names(xattr_into(room, |buf| {
+            task.listxattrat_into(dirfd.raw(), bytes(path), at_flags.0 as i32, buf)
+        })),
+        Op::Flistxattr { fd, room } => names(xattr_into(room, |buf| task.flistxattr_into(fd.raw(), buf))),
+        Op::Removexattrat { dirfd, path, at_flags, name } => {
+            done(task.removexattrat(dirfd.raw(), bytes(path), at_flags.0 as i32, bytes(name)))
+        }
         Op::Removexattr { path, name } => done(task.removexattr(bytes(path), bytes(name))),
         Op::Lremovexattr { path, name } => done(task.lremovexattr(bytes(path), bytes(name))),
         Op::Fremovexattr { fd, name } => done(task.fremovexattr(fd.raw(), bytes(name))),
@@ -450,7 +533,13 @@ fn surroundings(task: &mut Task, op: &Op) -> Option<Outcome> {
         Op::Chdir { path } => done(task.chdir(bytes(path))),
         Op::Fchdir { fd } => done(task.fchdir(fd.raw())),
         Op::Chroot { path } => done(task.chroot(bytes(path))),
-        Op::Getcwd { .. } => answer(task.getcwd(), Outcome::Bytes),
+        Op::Getcwd { room } => match read_into(room, |buf| task.getcwd_into(buf)) {
+            Outcome::Bytes(mut path) => {
+                path.pop();
+                Outcome::Bytes(path)
+            }
+            other => other,
+        },
         Op::Umask { mask } => Outcome::Number(i64::from(task.umask(mask.0 as u32))),
         Op::Setrlimit { resource, soft } => {
             match resource.0 {

@@ -67,7 +67,7 @@ impl Identity {
     ///
     /// What is wrong, and where.
     pub fn read(node: Node<'_>) -> Read<Identity> {
-        let mut table = node.table("`as`")?;
+        let mut table = node.table("an identity (`as`, or one of `tasks`)")?;
         let uids = ids(&mut table, ["uid", "euid", "suid", "fsuid"], 0)?;
         let gids = ids(&mut table, ["gid", "egid", "sgid", "fsgid"], uids[0])?;
         let mut who = Identity { uids, gids, ..Identity::root() };

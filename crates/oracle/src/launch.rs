@@ -16,8 +16,14 @@ use crate::need::Need;
 use crate::run::{Mismatch, Verdict, run};
 use crate::sys::{Frame, SingleThreaded, exit_now, ignore_signals, nr, wait};
 
-/// How long a row may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How rows are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// Rows at a time.
+    pub jobs: usize,
+    /// How long a row may take.
+    pub patience: Duration,
+}
 
 /// A row's result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,7 +38,7 @@ pub struct Ran {
     pub seconds: f64,
 }
 
-/// Runs `cases` on `backend`, `jobs` at a time (rows that change machine-wide settings alone, after the others).
+/// Runs `cases` on `backend`, several at a time (rows that change machine-wide settings alone, after the others).
 ///
 /// # Errors
 ///
@@ -42,14 +48,14 @@ pub fn run_all(
     backend: &dyn Backend,
     divergences: &Divergences,
     single: &SingleThreaded,
-    jobs: usize,
+    launch: Launch,
 ) -> std::io::Result<Vec<Ran>> {
     ignore_signals();
     let alone = |i: &usize| cases[*i].needs.contains(&Need::Sysctl);
     let (last, together): (Vec<usize>, Vec<usize>) = (0..cases.len()).partition(alone);
     let mut results = Vec::new();
-    for (indices, jobs) in [(together, jobs.max(1)), (last, 1)] {
-        results.append(&mut in_parallel(cases, &indices, backend, single, jobs)?);
+    for (indices, jobs) in [(together, launch.jobs.max(1)), (last, 1)] {
+        results.append(&mut in_parallel(cases, &indices, backend, single, Launch { jobs, ..launch })?);
     }
     for ran in &mut results {
         ran.verdict = hold_against(divergences, backend, &cases[ran.index], ran.verdict.clone());
@@ -75,8 +81,9 @@ fn in_parallel(
     indices: &[usize],
     backend: &dyn Backend,
     single: &SingleThreaded,
-    jobs: usize,
+    launch: Launch,
 ) -> std::io::Result<Vec<Ran>> {
+    let jobs = launch.jobs;
     let mut workers = Vec::new();
     for job in 0..jobs.min(indices.len()) {
         let (ours, theirs) = UnixStream::pair()?;
@@ -84,7 +91,8 @@ fn in_parallel(
             None => {
                 drop(ours);
                 let mine = indices.iter().skip(job).step_by(jobs);
-                let results: Vec<Ran> = mine.map(|i| one(cases, *i, backend, single)).collect();
+                let results: Vec<Ran> =
+                    mine.map(|i| one(cases, *i, backend, single, launch.patience)).collect();
                 finish(theirs, &results)
             }
             Some(pid) => workers.push((pid, ours)),
@@ -109,10 +117,16 @@ fn finish<T: Serialize>(mut channel: UnixStream, value: &T) -> ! {
 }
 
 /// Runs one row in a process and a process group of its own.
-fn one(cases: &[Case], index: usize, backend: &dyn Backend, single: &SingleThreaded) -> Ran {
+fn one(
+    cases: &[Case],
+    index: usize,
+    backend: &dyn Backend,
+    single: &SingleThreaded,
+    patience: Duration,
+) -> Ran {
     let start = Instant::now();
     let attempt = || {
-        isolated(&cases[index], backend, single).unwrap_or_else(|e| {
+        isolated(&cases[index], backend, single, patience).unwrap_or_else(|e| {
             Verdict::Failed(vec![Mismatch::general(format!("no process for the row: {e}"))])
         })
     };
@@ -125,7 +139,12 @@ fn one(cases: &[Case], index: usize, backend: &dyn Backend, single: &SingleThrea
     Ran { index, verdict, retries, seconds: start.elapsed().as_secs_f64() }
 }
 
-fn isolated(case: &Case, backend: &dyn Backend, single: &SingleThreaded) -> std::io::Result<Verdict> {
+fn isolated(
+    case: &Case,
+    backend: &dyn Backend,
+    single: &SingleThreaded,
+    patience: Duration,
+) -> std::io::Result<Verdict> {
     if let Some(reason) = backend.declines(case) {
         return Ok(Verdict::Skipped(reason));
     }
@@ -136,18 +155,26 @@ fn isolated(case: &Case, backend: &dyn Backend, single: &SingleThreaded) -> std:
         finish(theirs, &run(case, backend))
     };
     drop(theirs);
-    ours.set_read_timeout(Some(PATIENCE))?;
+    ours.set_read_timeout(Some(patience))?;
     let mut bytes = Vec::new();
     let read = ours.read_to_end(&mut bytes);
     kill_group(pid);
     let status = wait(pid, true)?;
-    Ok(match read {
+    let verdict = match read {
         Err(_) => {
-            Verdict::Failed(vec![Mismatch::general(format!("no answer within {} s", PATIENCE.as_secs()))])
+            Verdict::Failed(vec![Mismatch::general(format!("no answer within {} s", patience.as_secs()))])
         }
         Ok(_) => postcard::from_bytes(&bytes).unwrap_or_else(|_| {
             Verdict::Failed(vec![Mismatch::general(format!("the row's process died, status {status:?}"))])
         }),
+    };
+    Ok(match (backend.clean_up(pid.unsigned_abs()), verdict) {
+        (Ok(()), verdict) => verdict,
+        (Err(why), Verdict::Failed(mut wrong)) => {
+            wrong.push(Mismatch::general(why));
+            Verdict::Failed(wrong)
+        }
+        (Err(why), _) => Verdict::Failed(vec![Mismatch::general(why)]),
     })
 }
 

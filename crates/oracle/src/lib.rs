@@ -10,8 +10,13 @@
 
 pub mod args;
 pub mod backend;
+#[cfg(feature = "engine")]
+pub mod capi;
 pub mod case;
+pub mod coverage;
 pub mod divergence;
+#[cfg(feature = "engine")]
+pub mod door;
 #[cfg(feature = "engine")]
 pub mod engine;
 pub mod errno;
@@ -24,6 +29,8 @@ pub mod launch;
 pub mod need;
 pub mod op;
 pub mod outcome;
+mod packed;
+mod raw;
 pub mod read;
 pub mod report;
 pub mod run;

@@ -3,17 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
-    Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, Mem, MountAttr, NO_KEY, Name,
-    Room, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
+    Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, LockRange, Mem, MountAttr,
+    NO_KEY, Name, Offset, Room, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs,
+    XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
 use crate::read::{Problem, Read, Table, alternatives};
 use crate::sys::{Frame, Nr, nr};
 use crate::words::{
-    AccessMode, AtFlags, Capability, FallocateMode, FcntlCommand, FlockOperation, Mode, MountFlags,
-    MoveMountFlags, OpenFlags, OpenTreeFlags, RenameFlags, Resource, Securebits, StatxMask, UmountFlags,
-    UnshareFlags, Whence, XattrFlags,
+    AccessMode, AtFlags, CLibrary, Capability, CloneFlags, FallocateMode, FcntlCommand, FlockOperation,
+    LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, RenameFlags, Resource,
+    Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
 };
 
 /// Description of one call for the list of calls.
@@ -244,6 +245,18 @@ ops! {
     Ftruncate "ftruncate" (fd: Fd, length: Int) -> Done via ftruncate;
     /// fallocate(2)
     Fallocate "fallocate" (fd: Fd, mode: FallocateMode = FallocateMode(0), offset: Int, length: Int) -> Done via fallocate;
+    /// copy_file_range(2)
+    CopyFileRange "copy_file_range" (from: Fd, from_offset: Offset = Offset(None), to: Fd, to_offset: Offset = Offset(None), length: Int, flags: Int = Int(0)) -> Number via copy_file_range;
+    /// fsync(2)
+    Fsync "fsync" (fd: Fd) -> Done via fsync;
+    /// fdatasync(2)
+    Fdatasync "fdatasync" (fd: Fd) -> Done via fdatasync;
+    /// syncfs(2)
+    Syncfs "syncfs" (fd: Fd) -> Done via syncfs;
+    /// statfs(2): type, block size, longest name and flags; with `space`, blocks that there are and that are free
+    Statfs "statfs" (path: Mem, space: Int = Int(0)) -> Bytes via harness;
+    /// fstatfs(2), likewise
+    Fstatfs "fstatfs" (fd: Fd, space: Int = Int(0)) -> Bytes via harness;
     /// getdents64(2)
     Getdents "getdents" (fd: Fd, room: Room = XATTR_ROOM) -> Entries via getdents64;
     /// readlink(2)
@@ -356,6 +369,10 @@ ops! {
     Fcntl "fcntl" (fd: Fd, command: FcntlCommand, arg: Int = Int(0)) -> Number via fcntl;
     /// flock(2)
     Flock "flock" (fd: Fd, operation: FlockOperation) -> Done via flock needs Lock;
+    /// fcntl(2) `F_SETLK` and its like
+    Setlk "setlk" (fd: Fd, command: LockCommand = LockCommand(6), lock: LockRange) -> Done via fcntl needs Lock;
+    /// fcntl(2) `F_GETLK` or `F_OFD_GETLK`: `F_UNLCK`, or kind, first byte, length and `ofd` of the lock in the way
+    Getlk "getlk" (fd: Fd, command: LockCommand = LockCommand(5), lock: LockRange) -> Bytes via harness needs Lock;
 
     /// setuid(2)
     Setuid "setuid" (uid: Id) -> Done via setuid;
@@ -412,10 +429,10 @@ ops! {
     Execve "execve" (path: Mem, argv: Vector = Vector::default(), envp: Vector = Vector::default()) -> Exec via execve needs Exec;
     /// execveat(2) in a child of the task
     Execveat "execveat" (dirfd: Fd = Fd::CWD, path: Mem, argv: Vector = Vector::default(), envp: Vector = Vector::default(), flags: AtFlags = AtFlags(0)) -> Exec via execveat needs Exec;
-    /// glibc's execvpe(3) in a child of the task, with `search` as PATH (absent: PATH unset)
-    Execvp "execvp" (file: Mem, argv: Vector = Vector::default(), search: Mem = Mem::Null) -> Exec via harness needs Exec;
-    /// fork(2): `child` becomes a task of its own
-    Fork "fork" (child: Name) -> Done via harness needs Fork;
+    /// execvpe(3) of a C library (glibc unless it says musl) in a child of the task, with `search` as PATH (absent: PATH unset)
+    Execvp "execvp" (file: Mem, argv: Vector = Vector::default(), search: Mem = Mem::Null, libc: CLibrary = CLibrary(0)) -> Exec via harness needs Exec;
+    /// fork(2), or clone(2) with these flags: `child` becomes a task of its own
+    Fork "fork" (child: Name, flags: CloneFlags = CloneFlags(0)) -> Done via harness needs Fork;
     /// waits this many milliseconds
     Sleep "sleep" (milliseconds: Int) -> Done via harness;
 
@@ -500,9 +517,9 @@ impl Op {
             {
                 needs.push(Need::Device);
             }
-            Op::Unshare { flags } => {
-                needs.extend((flags.0 & 0x1000_0000 != 0).then_some(Need::Userns));
-                needs.extend((flags.0 & 0x20000 != 0).then_some(Need::Mount));
+            Op::Unshare { flags: UnshareFlags(flags) } | Op::Fork { flags: CloneFlags(flags), .. } => {
+                needs.extend((flags & 0x1000_0000 != 0).then_some(Need::Userns));
+                needs.extend((flags & 0x20000 != 0).then_some(Need::Mount));
             }
             Op::MountSetattr { attr, .. } if attr.set.0 & 0x100000 != 0 => needs.push(Need::Idmap),
             _ => {}

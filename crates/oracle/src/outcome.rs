@@ -49,7 +49,7 @@ pub enum Outcome {
     /// Attributes (stat or statx).
     Stat(Box<Stat>),
     /// Bytes.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "crate::packed")] Vec<u8>),
     /// Attribute names in the order given.
     Names(Vec<Vec<u8>>),
     /// Directory entries in the order given: name and `DT_*` type.
@@ -62,6 +62,19 @@ pub enum Outcome {
     Exec(Box<Exec>),
     /// The backend failed, not the call: never what a row expects.
     Broken(String),
+}
+
+/// The records of getdents64.
+pub(crate) fn dirents(mut out: &[u8]) -> Vec<(Vec<u8>, u8)> {
+    let mut entries = Vec::new();
+    while out.len() > 19 {
+        let len = usize::from(u16::from_ne_bytes([out[16], out[17]]));
+        let name = &out[19..len];
+        let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        entries.push((name[..end].to_vec(), out[18]));
+        out = &out[len..];
+    }
+    entries
 }
 
 /// A point in time.
@@ -147,6 +160,11 @@ pub fn entry_type_name(kind: u8) -> &'static str {
 }
 
 impl Stat {
+    /// Device and inode number.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
     /// Reads the x86-64 `struct stat`.
     pub fn from_stat(b: &[u8]) -> Stat {
         let word = |at: usize| u64::from_ne_bytes(b[at..at + 8].try_into().expect("eight bytes"));

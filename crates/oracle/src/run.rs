@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::args::{Data, Fd, Mem, SetFlags, Times};
 use crate::backend::{Backend, TaskId, World};
 use crate::case::{Case, MAIN, ROOT, Step};
-use crate::identity::Identity;
 use crate::op::Op;
 use crate::outcome::{Outcome, Stat};
 use crate::tree::{Contents, Entry, Object};
@@ -104,7 +103,7 @@ impl Runner<'_> {
                 return Ok(Some(mismatch("not made: a descriptor it uses was not opened".to_owned())));
             };
             let outcome = match &op {
-                Op::Fork { child } => self.fork(&step.task, &child.0),
+                Op::Fork { child, flags } => self.fork(&step.task, &child.0, flags.0),
                 Op::Sleep { milliseconds } => {
                     std::thread::sleep(std::time::Duration::from_millis(milliseconds.0.unsigned_abs()));
                     Outcome::Done
@@ -146,12 +145,12 @@ impl Runner<'_> {
         Ok(self.tasks.get_mut(name).expect("inserted above"))
     }
 
-    fn fork(&mut self, parent: &str, child: &str) -> Outcome {
+    fn fork(&mut self, parent: &str, child: &str, flags: u64) -> Outcome {
         let Ok(live) = self.task(parent) else {
             return Outcome::Broken(format!("task `{parent}` could not start"));
         };
         let (id, descriptors) = (live.id, live.descriptors.clone());
-        match self.world.fork(id) {
+        match self.world.fork(id, flags) {
             Ok(id) => {
                 self.tasks.insert(child.to_owned(), Live { id, descriptors });
                 Outcome::Done
@@ -164,20 +163,13 @@ impl Runner<'_> {
 /// The names of the tasks every row has.
 pub const IMPLICIT_TASKS: [&str; 2] = [MAIN, ROOT];
 
-/// Makes the tree of a row, as root with umask 0 in a task of its own.
+/// Makes the tree of a row.
 ///
 /// # Errors
 ///
 /// The first call that failed.
 pub fn build(world: &mut dyn World, tree: &[Entry]) -> Result<(), Mismatch> {
-    if tree.is_empty() {
-        return Ok(());
-    }
-    let builder = Identity { umask: Mode(0), ..Identity::root() };
-    let task = world
-        .spawn(&builder)
-        .map_err(|why| Mismatch::general(format!("the tree's builder could not start: {why}")))?;
-    let mut build = Builder { world, task };
+    let mut build = Builder { world };
     for entry in tree {
         build.make(entry)?;
         build.adorn(entry)?;
@@ -190,7 +182,6 @@ pub fn build(world: &mut dyn World, tree: &[Entry]) -> Result<(), Mismatch> {
 
 struct Builder<'a> {
     world: &'a mut dyn World,
-    task: TaskId,
 }
 
 /// The path of an entry as the builder names it.
@@ -200,7 +191,7 @@ fn absolute(path: &[u8]) -> Mem {
 
 impl Builder<'_> {
     fn call(&mut self, op: &Op) -> Result<Outcome, Mismatch> {
-        match self.world.call(self.task, op) {
+        match self.world.outsider(op) {
             outcome @ (Outcome::Error(_) | Outcome::Broken(_)) => Err(Mismatch {
                 line: 0,
                 call: format!("{{ {} }}", op.print()),
@@ -297,7 +288,7 @@ impl Builder<'_> {
                 return Err(Mismatch::general("open answered no descriptor"));
             };
             // What the file system set by itself stays: ext4 refuses to lose its extents flag.
-            let present = match self.world.call(self.task, &Op::Getflags { fd: Fd::Raw(fd) }) {
+            let present = match self.world.outsider(&Op::Getflags { fd: Fd::Raw(fd) }) {
                 Outcome::Number(flags) => flags as u64,
                 _ => 0,
             };

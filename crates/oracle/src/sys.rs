@@ -16,6 +16,14 @@ use crate::args::Mem;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nr(libc::c_long);
 
+#[cfg(feature = "engine")]
+impl Nr {
+    /// The number.
+    pub(crate) fn number(self) -> u64 {
+        self.0 as u64
+    }
+}
+
 macro_rules! calls {
     ($($name:ident = $nr:expr;)*) => {
         /// The calls that rows and the runner use.
@@ -59,7 +67,9 @@ calls! {
     umount2 = libc::SYS_umount2; pivot_root = libc::SYS_pivot_root; open_tree = libc::SYS_open_tree;
     move_mount = libc::SYS_move_mount; mount_setattr = libc::SYS_mount_setattr; execve = libc::SYS_execve;
     execveat = libc::SYS_execveat; kill = libc::SYS_kill; close_range = libc::SYS_close_range;
-    setpgid = libc::SYS_setpgid;
+    setpgid = libc::SYS_setpgid; copy_file_range = libc::SYS_copy_file_range; fsync = libc::SYS_fsync;
+    fdatasync = libc::SYS_fdatasync; syncfs = libc::SYS_syncfs;
+    fstatfs = libc::SYS_fstatfs; getrusage = libc::SYS_getrusage; statfs = libc::SYS_statfs;
 }
 
 /// An address in a page that is never mapped.
@@ -71,7 +81,6 @@ pub struct Frame {
     regs: Vec<u64>,
     /// Memory that pointers in `regs` refer to; a `Vec` keeps its heap address when it is moved.
     keep: Vec<Vec<u8>>,
-    tables: Vec<Vec<u64>>,
     guards: Vec<Guard>,
     out: Option<usize>,
 }
@@ -108,6 +117,12 @@ impl Frame {
         self.keep.push(room);
     }
 
+    /// Puts `bytes` into the last [`Frame::room`].
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        let last = self.out.expect("fill follows room");
+        self.keep[last][..bytes.len()].copy_from_slice(bytes);
+    }
+
     /// A pointer `offset` bytes into the last [`Frame::room`].
     pub(crate) fn room_at(&mut self, offset: usize) {
         let last = self.out.expect("room_at follows room");
@@ -135,16 +150,16 @@ impl Frame {
 
     /// A pointer to an array of pointers to strings (`None`: a pointer that faults), ended by a null pointer.
     pub(crate) fn vector(&mut self, strings: &[Option<&[u8]>]) {
-        let mut table: Vec<u64> = Vec::with_capacity(strings.len() + 1);
+        let mut table = Vec::with_capacity((strings.len() + 1) * 8);
         for string in strings {
-            table.push(match string {
+            let address = match string {
                 Some(bytes) => self.hold_string(bytes),
                 None => BAD_ADDRESS,
-            });
+            };
+            table.extend_from_slice(&address.to_ne_bytes());
         }
-        table.push(0);
-        self.regs.push(table.as_ptr() as u64);
-        self.tables.push(table);
+        table.extend_from_slice(&[0; 8]);
+        self.bytes(&table);
     }
 
     /// Address and length of a copy of `value`, for a structure that holds a pointer; no register.
@@ -165,6 +180,35 @@ impl Frame {
     /// What the call wrote into the last [`Frame::room`].
     pub(crate) fn out(&self) -> &[u8] {
         self.out.map_or(&[], |i| &self.keep[i])
+    }
+
+    /// The registers, for a caller that is not the kernel.
+    #[cfg(feature = "engine")]
+    pub(crate) fn registers(&self) -> [u64; 6] {
+        let mut r = [0; 6];
+        r[..self.regs.len()].copy_from_slice(&self.regs);
+        r
+    }
+
+    /// What pointers in the registers lead to, as slices at the addresses they have anyway.
+    #[cfg(feature = "engine")]
+    pub(crate) fn memory(&mut self) -> rcuwalk::syscall::SliceMemory<'_> {
+        let kept = self.keep.iter_mut().map(|bytes| (bytes.as_ptr() as u64, bytes.as_mut_slice()));
+        let guarded = self.guards.iter_mut().map(|guard| (guard.address, guard.bytes.as_mut_slice()));
+        kept.chain(guarded)
+            .fold(Default::default(), |memory: rcuwalk::syscall::SliceMemory<'_>, (base, bytes)| {
+                memory.with(base, bytes)
+            })
+    }
+
+    /// Makes the call through the C interface of the engine, with pointers into this process.
+    #[cfg(feature = "engine")]
+    pub(crate) fn call_c(&mut self, task: i64, number: u64) -> i64 {
+        let [a0, a1, a2, a3, a4, a5] = self.registers();
+        let memory = std::ptr::null();
+        // SAFETY: the door's first demand: what a call writes to was pushed by `room`, and is ours and as large as stated.
+        // No callbacks, no trusted addresses.
+        unsafe { rcuwalk_capi::door::rcuwalk_syscall(task, memory, number, a0, a1, a2, a3, a4, a5) }
     }
 
     /// Makes the call; the kernel's answer or its error number.
@@ -212,6 +256,9 @@ struct Guard {
     base: *mut libc::c_void,
     len: usize,
     address: u64,
+    /// The bytes once more, for callers that are given slices.
+    #[cfg_attr(not(feature = "engine"), allow(dead_code))]
+    bytes: Vec<u8>,
 }
 
 const PAGE: usize = 4096;
@@ -239,7 +286,7 @@ impl Guard {
         // SAFETY: the last page of our own mapping; nothing refers to it.
         let protected = unsafe { libc::mprotect(end.cast(), PAGE, libc::PROT_NONE) };
         assert!(protected == 0, "mprotect of the guard page failed");
-        Guard { base, len, address: end as u64 - bytes.len() as u64 }
+        Guard { base, len, address: end as u64 - bytes.len() as u64, bytes: bytes.to_vec() }
     }
 }
 
@@ -280,6 +327,27 @@ impl SingleThreaded {
     }
 }
 
+impl SingleThreaded {
+    /// clone(2) of a process that shares no memory: `None` in the child.
+    pub(crate) fn clone_process(&self, flags: u64) -> io::Result<Option<i32>> {
+        /// Signal handlers are shared only together with memory.
+        const MEMORY: u64 = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
+        if flags == 0 {
+            return self.fork();
+        }
+        if flags & MEMORY != 0 {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        // SAFETY: without CLONE_VM the child has a copy of the memory, as after fork(2); without a stack of its own it goes
+        // on at the same place. The process has one thread (the token).
+        match unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD as u64, 0, 0, 0, 0) } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(None),
+            pid => Ok(Some(pid as i32)),
+        }
+    }
+}
+
 /// _exit(2): ends the process without running anything of the parent's (buffers, destructors).
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.
@@ -296,6 +364,33 @@ pub(crate) fn wait(pid: i32, hang: bool) -> io::Result<Option<i32>> {
         0 => Ok(None),
         _ => Ok(Some(status)),
     }
+}
+
+/// Time on a processor, in and outside the kernel, of this process and of the children it has waited for.
+#[cfg(feature = "engine")]
+pub(crate) fn cpu_time() -> std::time::Duration {
+    let of = |who: i32| {
+        let mut frame = Frame::new();
+        frame.int(i64::from(who) as u64);
+        // struct rusage; it begins with two pairs of seconds and microseconds.
+        frame.room(144);
+        // It fails for an unknown `who` only.
+        let _ = frame.call(nr::getrusage);
+        let word =
+            |i: usize| u64::from_ne_bytes(frame.out()[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+        std::time::Duration::from_micros((word(0) + word(2)) * 1_000_000 + word(1) + word(3))
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}
+
+/// statfs(2): the magic number of the file system that `path` is on.
+#[cfg(feature = "engine")]
+pub(crate) fn file_system(path: &[u8]) -> Result<i64, i32> {
+    let mut frame = Frame::new();
+    frame.string(path);
+    frame.room(120);
+    frame.call(nr::statfs)?;
+    Ok(i64::from_ne_bytes(frame.out()[..8].try_into().expect("eight bytes")))
 }
 
 /// Makes signals that a failing call would send harmless.
@@ -425,6 +520,99 @@ mod program {
 /// Machine code that reports how it was executed.
 pub(crate) fn program_code() -> &'static [u8] {
     program::code()
+}
+
+/// The functions of the C interface that take pointers, for arguments that Rust vouches for.
+#[cfg(feature = "engine")]
+pub(crate) mod c {
+    use rcuwalk_capi::door::{
+        self, rcuwalk_cred, rcuwalk_event, rcuwalk_exec_info, rcuwalk_extent, rcuwalk_options,
+    };
+
+    /// A file system.
+    pub(crate) fn create(options: &rcuwalk_options) -> i64 {
+        // SAFETY: nothing is written through the pointer.
+        unsafe { door::rcuwalk_create(options) }
+    }
+
+    /// A task of root's.
+    pub(crate) fn root_task(vfs: i64) -> i64 {
+        // SAFETY: a null pointer stands for root.
+        unsafe { door::rcuwalk_task_create(vfs, std::ptr::null()) }
+    }
+
+    /// Gives a task this credential and these groups.
+    pub(crate) fn set_cred(task: i64, cred: rcuwalk_cred, groups: &[u32]) -> i64 {
+        let cred = rcuwalk_cred { groups: groups.as_ptr(), ngroups: groups.len(), ..cred };
+        // SAFETY: nothing is written through the pointers.
+        unsafe { door::rcuwalk_task_set_cred(task, &cred) }.into()
+    }
+
+    /// The credential of a task, without its groups.
+    pub(crate) fn cred(task: i64) -> Result<rcuwalk_cred, i64> {
+        let mut cred = rcuwalk_cred {
+            uid: 0,
+            euid: 0,
+            suid: 0,
+            fsuid: 0,
+            gid: 0,
+            egid: 0,
+            sgid: 0,
+            fsgid: 0,
+            effective: 0,
+            permitted: 0,
+            inheritable: 0,
+            ambient: 0,
+            bounding: 0,
+            securebits: 0,
+            no_new_privs: 0,
+            groups: std::ptr::null(),
+            ngroups: 0,
+        };
+        // SAFETY: demand 1: `cred` is ours; there is room for no groups.
+        match unsafe { door::rcuwalk_task_get_cred(task, &mut cred) } {
+            0 => Ok(cred),
+            error => Err(error.into()),
+        }
+    }
+
+    /// What the last call of a task has left.
+    pub(crate) fn event(task: i64) -> Result<rcuwalk_event, i64> {
+        let mut event = rcuwalk_event { kind: 0, status: 0, handle: 0, flags: 0 };
+        // SAFETY: demand 1: `event` is ours.
+        match unsafe { door::rcuwalk_task_event(task, &mut event) } {
+            0 => Ok(event),
+            error => Err(error.into()),
+        }
+    }
+
+    /// What is known of a program.
+    pub(crate) fn exec_info(exec: i64) -> Result<rcuwalk_exec_info, i64> {
+        let mut info = rcuwalk_exec_info { argc: 0, envc: 0, secure: 0, dumpable: 0, size: 0, ino: 0 };
+        // SAFETY: demand 1: `info` is ours.
+        match unsafe { door::rcuwalk_exec_get_info(exec, &mut info) } {
+            0 => Ok(info),
+            error => Err(error.into()),
+        }
+    }
+
+    /// A string of a program.
+    pub(crate) fn exec_string(exec: i64, what: u32, index: u32) -> Result<Vec<u8>, i64> {
+        // SAFETY: there is no room to write to.
+        let len = unsafe { door::rcuwalk_exec_string(exec, what, index, std::ptr::null_mut(), 0) };
+        let mut string = vec![0_u8; usize::try_from(len).map_err(|_| len)?];
+        // SAFETY: demand 1: `string` is ours, and as large as told.
+        let again =
+            unsafe { door::rcuwalk_exec_string(exec, what, index, string.as_mut_ptr().cast(), string.len()) };
+        if again == len { Ok(string) } else { Err(again) }
+    }
+
+    /// Writes the maps of a task's user namespace, or with `open` makes one and opens it.
+    pub(crate) fn user_ns(task: i64, open: bool, uids: &[rcuwalk_extent], gids: &[rcuwalk_extent]) -> i64 {
+        let function = if open { door::rcuwalk_task_open_user_ns } else { door::rcuwalk_task_map_ids };
+        // SAFETY: nothing is written through the pointers.
+        unsafe { function(task, uids.as_ptr(), uids.len(), gids.as_ptr(), gids.len()) }.into()
+    }
 }
 
 #[cfg(test)]

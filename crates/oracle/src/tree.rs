@@ -51,7 +51,7 @@ pub enum Object {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Contents {
     /// These bytes.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "crate::packed")] Vec<u8>),
     /// A hole of this size.
     Hole(i64),
     /// The program that reports how it was executed.

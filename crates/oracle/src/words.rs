@@ -154,9 +154,18 @@ words! {
     /// Operation of flock(2).
     FlockOperation "flock operation" { LOCK_SH = 1, LOCK_EX = 2, LOCK_NB = 4, LOCK_UN = 8 }
 
+    /// Lock commands of fcntl(2).
+    LockCommand "lock command" {
+        F_GETLK = 5, F_SETLK = 6, F_SETLKW = 7, F_OFD_GETLK = 36, F_OFD_SETLK = 37, F_OFD_SETLKW = 38,
+    }
+
+    /// Kind of a lock of fcntl(2).
+    LockKind "lock kind" { F_RDLCK = 0, F_WRLCK = 1, F_UNLCK = 2 }
+
     /// Mode of fallocate(2).
     FallocateMode "fallocate mode" {
         FALLOC_FL_KEEP_SIZE = 1, FALLOC_FL_PUNCH_HOLE = 2, FALLOC_FL_COLLAPSE_RANGE = 8, FALLOC_FL_ZERO_RANGE = 0x10,
+        FALLOC_FL_INSERT_RANGE = 0x20, FALLOC_FL_UNSHARE_RANGE = 0x40, FALLOC_FL_WRITE_ZEROES = 0x80,
     }
 
     /// Inode flags of `FS_IOC_SETFLAGS`.
@@ -210,6 +219,15 @@ words! {
     UnshareFlags "unshare flags" {
         CLONE_FS = 0x200, CLONE_FILES = 0x400, CLONE_NEWNS = 0x20000, CLONE_NEWUSER = 0x1000_0000,
     }
+
+    /// Flags of clone(2): the process that results shares no memory.
+    CloneFlags "clone flags" {
+        CLONE_FS = 0x200, CLONE_FILES = 0x400, CLONE_NEWNS = 0x20000, CLONE_NEWUSER = 0x1000_0000,
+        CLONE_SIGHAND = 0x800, CLONE_THREAD = 0x10000,
+    }
+
+    /// A C library, which decides how a program is searched for.
+    CLibrary "C library" { glibc = 0, musl = 1 }
 
     /// One capability.
     Capability "capability number" {

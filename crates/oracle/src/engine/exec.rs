@@ -25,8 +25,9 @@ pub(super) fn perform(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Execveat { dirfd, path, argv, envp, flags } => {
             child.execveat(dirfd.raw(), bytes(path), &strings(argv), &strings(envp), flags.0 as i32)
         }
-        Op::Execvp { file, argv, search } => {
-            child.execvpe(Libc::Glibc, search.bytes(), bytes(file), &strings(argv), &[]).map(Some)
+        Op::Execvp { file, argv, search, libc } => {
+            let libc = if libc.0 == 0 { Libc::Glibc } else { Libc::Musl };
+            child.execvpe(libc, search.bytes(), bytes(file), &strings(argv), &[]).map(Some)
         }
         _ => return None,
     };
@@ -37,7 +38,7 @@ pub(super) fn perform(task: &Task, op: &Op) -> Option<Outcome> {
 }
 
 /// What the program would see of itself.
-fn seen(task: &Task, exec: Exec) -> outcome::Exec {
+pub(crate) fn seen(task: &Task, exec: Exec) -> outcome::Exec {
     let ([uid, euid, suid], [gid, egid, sgid]) = (task.getresuid(), task.getresgid());
     let (ns, caps) = (task.cred().user_ns(), task.capget());
     outcome::Exec {

@@ -35,6 +35,7 @@ pub(super) fn perform(task: &mut Task, id: TaskId, namespaces: &mut Namespaces, 
             let (from_fd, to_fd) = (from_dirfd.raw(), to_dirfd.raw());
             done(task.move_mount(from_fd, bytes(from), to_fd, bytes(to), flags.0 as u32))
         }
+        Op::PivotRoot { new_root, put_old } => done(task.pivot_root(bytes(new_root), bytes(put_old))),
         Op::Unshare { flags } => done(task.unshare(flags.0)),
         Op::MapIds { uid_map, gid_map } => done(map_ids(task.cred().user_ns(), uid_map, gid_map)),
         Op::OpenUserns { uid_map, gid_map } => {
@@ -52,7 +53,7 @@ fn extents(map: &IdMap) -> Vec<IdExtent> {
     map.0.iter().map(|&(first, lower, count)| IdExtent { first, lower, count }).collect()
 }
 
-fn map_ids(ns: &UserNamespace, uid_map: &IdMap, gid_map: &IdMap) -> Result<()> {
+pub(crate) fn map_ids(ns: &UserNamespace, uid_map: &IdMap, gid_map: &IdMap) -> Result<()> {
     ns.set_uid_map(&extents(uid_map))?;
     ns.set_gid_map(&extents(gid_map))
 }
@@ -64,12 +65,17 @@ fn open_userns(task: &Task, uid_map: &IdMap, gid_map: &IdMap) -> Result<(i32, Ar
     Ok((task.open(b"/", uapi::O_PATH, 0)?, ns))
 }
 
+/// Whether `fd` is no open file: not open, or open with `O_PATH`.
+fn is_path_or_closed(task: &Task, fd: i32) -> bool {
+    task.fcntl(fd, uapi::F_GETFL, 0).map_or(true, |flags| flags & uapi::O_PATH != 0)
+}
+
 fn mount_attr(task: &Task, id: TaskId, namespaces: &Namespaces, attr: &args::MountAttr) -> MountAttr {
     let fd = Fd::raw(&attr.userns);
     let userns = match namespaces.get(&(id, fd)) {
-        _ if task.fstat(fd).is_err() => Err(Errno::EBADF),
-        Some(ns) => Ok(Arc::clone(ns)),
-        None => Err(Errno::EINVAL),
+        Some(ns) if task.fstat(fd).is_ok() => Ok(Arc::clone(ns)),
+        _ if is_path_or_closed(task, fd) => Err(Errno::EBADF),
+        _ => Err(Errno::EINVAL),
     };
     MountAttr { set: attr.set.0, clr: attr.clr.0, propagation: attr.propagation.0, userns }
 }

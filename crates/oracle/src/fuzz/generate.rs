@@ -4,11 +4,14 @@
 //! is known when the next call is chosen, or most calls would end at the first missing name. The guide's answers are a
 //! hint, not a judgement: a wrong one costs aim, and shows when the traces are compared.
 
+use std::collections::VecDeque;
+
 use crate::args::{
-    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, Int, Mem, Room, SetFlags, Struct, ThreeIds, Times,
-    UTIME_NOW, UTIME_OMIT, Vector,
+    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, Mem, MountAttr, Name, Room,
+    SetFlags, Struct, ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
 };
 use crate::backend::World;
+use crate::fuzz::compare::FileSystem;
 use crate::fuzz::program::{Program, Run, Trace};
 use crate::identity::Identity;
 use crate::op::Op;
@@ -17,8 +20,9 @@ use crate::run::Mismatch;
 use crate::text;
 use crate::tree::{Contents, Entry, Object};
 use crate::words::{
-    AccessMode, AtFlags, CapSet, Capability, FcntlCommand, InodeFlags, Mode, OpenFlags, RenameFlags,
-    ResolveFlags, Securebits, StatxMask, Whence, XattrFlags,
+    AccessMode, AtFlags, CLibrary, CapSet, Capability, CloneFlags, FallocateMode, FcntlCommand, InodeFlags,
+    Mode, MountAttributes, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, RenameFlags, ResolveFlags,
+    Resource, Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.
@@ -48,6 +52,8 @@ impl Rng {
     }
 }
 
+/// Forks in a program, at most.
+const FORKS: usize = 3;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const IDS: [u32; 4] = [0, 1000, 1001, 1002];
 const GROUPS: [u32; 5] = [0, 1000, 1001, 50, 51];
@@ -84,7 +90,8 @@ struct Descriptor {
     fd: i32,
     /// The path it was opened by, if that was absolute or relative to the working directory.
     path: Vec<u8>,
-    is_dir: bool,
+    /// Type bits of its mode.
+    kind: u32,
 }
 
 /// Makes a program from a seed.
@@ -97,12 +104,40 @@ pub struct Generator {
     open: Vec<Vec<Descriptor>>,
     /// The task whose call is being made.
     task: usize,
+    /// Calls that follow at once.
+    next: VecDeque<Op>,
+    /// How many tasks there are, with those forked,
+    tasks: usize,
+    /// and without.
+    unforked: usize,
+    /// Where the host runs it.
+    file_system: FileSystem,
+    /// Whether the program mounts.
+    mounts: bool,
+    /// Whether the program makes user namespaces.
+    namespaces: bool,
+    /// Tasks that have made one.
+    unshared: Vec<bool>,
 }
 
 impl Generator {
-    /// The generator of `seed`.
-    pub fn new(seed: u64) -> Generator {
-        Generator { rng: Rng(seed), known: Vec::new(), open: Vec::new(), task: 0 }
+    /// The generator of `seed`, for programs that mean the same to this file system and to the engine.
+    pub fn new(seed: u64, file_system: FileSystem) -> Generator {
+        let mut rng = Rng(seed);
+        let (mounts, namespaces) = (rng.chance(15), rng.chance(10));
+        Generator {
+            rng,
+            known: Vec::new(),
+            open: Vec::new(),
+            task: 0,
+            next: VecDeque::new(),
+            tasks: 0,
+            unforked: 0,
+            file_system,
+            mounts,
+            namespaces,
+            unshared: Vec::new(),
+        }
     }
 
     /// A whole program, made while it runs in `world`, and what that world made of it. Capability sets are limited to
@@ -118,16 +153,27 @@ impl Generator {
         let mut program = program.with_capabilities(full);
         let mut run = Run::start(&program, world)?;
         self.open = vec![Vec::new(); program.tasks.len()];
+        self.unshared = vec![false; program.tasks.len()];
+        (self.tasks, self.unforked) = (program.tasks.len(), program.tasks.len());
+        if self.mounts && self.rng.chance(40) {
+            self.open_userns(&program.tasks);
+        }
         while program.steps.len() < STEPS {
-            self.task = self.rng.below(program.tasks.len());
-            for _ in 0..=self.rng.below(BURST).min(STEPS - program.steps.len() - 1) {
-                let op = self.op();
+            if self.next.is_empty() {
+                self.task = self.rng.below(self.tasks);
+            }
+            let burst = 1 + self.rng.below(BURST);
+            for at in 0.. {
+                if program.steps.len() == STEPS || at >= burst && self.next.is_empty() {
+                    break;
+                }
+                let op = self.next.pop_front().unwrap_or_else(|| self.op());
                 let outcome = run.call(self.task, &op).clone();
-                let is_dir = match outcome {
-                    Outcome::Fd(fd) => run.is_dir(self.task, fd),
-                    _ => false,
+                let kind = match outcome {
+                    Outcome::Fd(fd) => run.kind(self.task, fd),
+                    _ => 0,
                 };
-                self.learn(&op, &outcome, is_dir);
+                self.learn(&op, &outcome, kind);
                 program.steps.push((self.task, op));
                 if let Some(snapshot) = run.snapshot_if_due(program.interval, program.steps.len() == STEPS) {
                     self.known =
@@ -139,9 +185,16 @@ impl Generator {
     }
 
     /// Takes notice of what the guide answered.
-    fn learn(&mut self, op: &Op, outcome: &Outcome, is_dir: bool) {
+    fn learn(&mut self, op: &Op, outcome: &Outcome, kind: u32) {
+        if let (Op::Fork { .. }, Outcome::Done) = (op, outcome) {
+            self.open.push(self.open[self.task].clone());
+            self.unshared.push(self.unshared[self.task]);
+            self.tasks += 1;
+        }
         let open = &mut self.open[self.task];
         match (op, outcome) {
+            // The engine has nothing of its own behind that descriptor; it is for idmapped mounts alone.
+            (Op::OpenUserns { .. }, Outcome::Fd(fd)) => self.idmap(*fd),
             (Op::Close { fd }, Outcome::Done) => open.retain(|known| known.fd != fd.raw()),
             (op, Outcome::Fd(fd)) => {
                 let path = match op {
@@ -149,7 +202,7 @@ impl Generator {
                     _ => None,
                 };
                 open.retain(|known| known.fd != *fd);
-                open.push(Descriptor { fd: *fd, path: path.unwrap_or_default().to_vec(), is_dir });
+                open.push(Descriptor { fd: *fd, path: path.unwrap_or_default().to_vec(), kind });
             }
             _ => {}
         }
@@ -237,7 +290,10 @@ impl Generator {
                 entry.xattrs.push((b"security.capability".to_vec(), self.file_caps()));
             }
         }
-        if self.rng.chance(3) && matches!(kind, Object::Dir | Object::File(_)) {
+        if self.file_system == FileSystem::Tmpfs
+            && self.rng.chance(3)
+            && matches!(kind, Object::Dir | Object::File(_))
+        {
             entry.iflags = *self.rng.pick(&[0x10, 0x20, 0x80]);
         }
         // An explicit time in the past, so that accesses show.
@@ -515,6 +571,10 @@ impl Generator {
 
     fn acl(&mut self) -> Vec<u8> {
         let mut acl = self.good_acl();
+        if self.file_system == FileSystem::Ext4 {
+            // None at all is what takes an ACL away.
+            return acl;
+        }
         match self.rng.below(12) {
             0 => acl.truncate(acl.len() - 8),
             1 => acl.truncate(acl.len() - 3),
@@ -579,6 +639,12 @@ impl Generator {
     // ---- calls -------------------------------------------------------------------------------------------------
 
     fn op(&mut self) -> Op {
+        if self.mounts && self.rng.chance(15) {
+            return self.mount();
+        }
+        if self.namespaces && self.rng.chance(4) {
+            return self.namespace();
+        }
         match self.rng.below(100) {
             0..11 => self.look(),
             11 => self.execute(),
@@ -598,7 +664,7 @@ impl Generator {
         let buf = Struct { bad: false };
         let (dirfd, at) = self.at(Want::Any);
         let path = self.path(Want::Any);
-        let room = Room::of(4096);
+        let room = Room::of(*self.rng.pick(&[4096, 4096, 4096, 0, 1, 3]));
         match self.rng.below(11) {
             0 => Op::Stat { path, buf },
             1 => Op::Lstat { path, buf },
@@ -661,13 +727,24 @@ impl Generator {
     fn io(&mut self) -> Op {
         let data = Data(Mem::Bytes(self.text()));
         let fd = self.fd();
+        let is =
+            |kind| self.open[self.task].iter().any(|known| Fd::Raw(known.fd) == fd && known.kind == kind);
+        let (is_dir, is_fifo) = (is(0o040000), is(0o010000));
+        if is_dir && self.file_system == FileSystem::Ext4 {
+            // Its position at the end of a directory is too far to read from.
+            return Op::Getdents { fd, room: Room::of(65536) };
+        }
+        if is_fifo {
+            // What goes through a FIFO is not the engine's business.
+            return Op::Pread { fd, count: Room::of(1), offset: Int(0) };
+        }
         match self.rng.below(12) {
             0 => Op::Read { fd, count: Room::of(self.rng.below(10) as i64) },
             1 => Op::Pread { fd, count: Room::of(100), offset: self.length() },
-            2 | 3 => Op::Write { fd, data },
+            2 => Op::Write { fd, data },
+            3 => self.allocate(fd),
             4 => Op::Pwrite { fd, data, offset: Int(*self.rng.pick(&[0, 1, 4095, 10_000, -1])) },
             5 => {
-                let is_dir = self.open[self.task].iter().any(|known| Fd::Raw(known.fd) == fd && known.is_dir);
                 if is_dir {
                     // Positions in a directory are the file system's own, but for the start.
                     return Op::Lseek { fd, offset: Int(0), whence: Whence(0) };
@@ -684,11 +761,28 @@ impl Generator {
                 _ => Op::Dup3 { fd, newfd: Fd::Raw(self.rng.below(8) as i32), flags: OpenFlags(0) },
             },
             10 => Op::Getdents { fd, room: Room::of(65536) },
-            11 if self.rng.chance(30) => {
+            11 if self.file_system == FileSystem::Tmpfs && self.rng.chance(30) => {
+                if self.rng.chance(30) {
+                    return Op::Getflags { fd };
+                }
                 let flags = *self.rng.pick(&[0, 0, 0x10, 0x20, 0x80, 0x40]);
                 Op::Setflags { fd, flags: SetFlags(InodeFlags(flags)) }
             }
             _ => Op::Fcntl { fd, command: FcntlCommand(*self.rng.pick(&[1, 3, 0])), arg: Int(0) },
+        }
+    }
+
+    fn allocate(&mut self, fd: Fd) -> Op {
+        // ext4 knows more modes.
+        let modes: &[u64] = match self.file_system {
+            FileSystem::Tmpfs => &[0, 0, 1, 3, 3, 2, 8, 0x10, 0x20],
+            FileSystem::Ext4 => &[0, 0, 1, 3, 3, 2],
+        };
+        Op::Fallocate {
+            fd,
+            mode: FallocateMode(*self.rng.pick(modes)),
+            offset: Int(*self.rng.pick(&[0, 0, 1, 4095, 4096, 10_000, -1])),
+            length: Int(*self.rng.pick(&[1, 100, 4096, 5000, 9000, 0, -1])),
         }
     }
 
@@ -700,9 +794,14 @@ impl Generator {
                 Op::Mkdirat { dirfd, path, mode: self.mode() }
             }
             4 | 5 => {
-                let kind = *self.rng.pick(&[0, 0o100000, 0o140000, 0o020000, 0o060000, 0o040000, 0o120000]);
+                let kinds = [0, 0o010000, 0o100000, 0o140000, 0o020000, 0o060000, 0o040000, 0o120000];
+                let mode = Mode(*self.rng.pick(&kinds) | self.mode().0);
                 let dev = *self.rng.pick(&[Dev { major: 0, minor: 0 }, Dev { major: 60, minor: 0 }]);
-                Op::Mknod { path: self.path(Want::New), mode: Mode(kind | self.mode().0), dev }
+                if self.rng.chance(30) {
+                    let (dirfd, path) = self.at(Want::New);
+                    return Op::Mknodat { dirfd, path, mode, dev };
+                }
+                Op::Mknod { path: self.path(Want::New), mode, dev }
             }
             6 | 7 => Op::Symlink { target: Mem::Bytes(self.link_body()), path: self.path(Want::New) },
             8 => {
@@ -729,9 +828,17 @@ impl Generator {
             15 | 16 => Op::Rmdir { path: self.path(Want::Dir) },
             17..20 => Op::Rename { old: self.path(Want::Any), new: self.target() },
             _ => {
-                let flags = RenameFlags(*self.rng.pick(&[0, 1, 2, 2, 4, 5, 3]));
+                // Where a rename fails that was to leave a whiteout, ext4 has stamped the directory already.
+                let flags: &[u64] = match self.file_system {
+                    FileSystem::Tmpfs => &[0, 1, 2, 2, 4, 5, 3],
+                    FileSystem::Ext4 => &[0, 1, 2, 2, 3],
+                };
+                let flags = RenameFlags(*self.rng.pick(flags));
                 let (olddirfd, old) = self.at(Want::Any);
                 let (newdirfd, new) = self.at(if flags.0 & 2 == 0 { Want::New } else { Want::Any });
+                if flags.0 == 0 {
+                    return Op::Renameat { olddirfd, old, newdirfd, new };
+                }
                 Op::Renameat2 { olddirfd, old, newdirfd, new, flags }
             }
         }
@@ -750,7 +857,8 @@ impl Generator {
         let (uid, gid) = (self.uid(), self.gid());
         match self.rng.below(12) {
             0..3 => Op::Chmod { path, mode: self.mode() },
-            3 => Op::Fchmod { fd, mode: self.mode() },
+            3 if self.rng.chance(60) => Op::Fchmod { fd, mode: self.mode() },
+            3 => Op::Fchmodat { dirfd, path: at, mode: self.mode() },
             4 => Op::Fchmodat2 { dirfd, path: at, mode: self.mode(), flags: self.at_flags(&BOTH) },
             5 | 6 => Op::Chown { path, uid, gid },
             7 => Op::Lchown { path, uid, gid },
@@ -766,9 +874,12 @@ impl Generator {
         let want = if bytes.ends_with(b"default") && self.rng.chance(80) { Want::Dir } else { Want::Any };
         let name = Mem::Bytes(bytes);
         let flags = XattrFlags(*self.rng.pick(&[0, 0, 0, 1, 2, 3, 4]));
-        let room = Room::of(65536);
+        let room = Room::of(*self.rng.pick(&[65536, 65536, 65536, 0, 3, 28, 44]));
         let (path, fd) = (self.path(want), self.fd());
-        match self.rng.below(15) {
+        if self.rng.chance(25) {
+            return self.xattrat(want, name, value, flags);
+        }
+        match self.rng.below(16) {
             0..5 => Op::Setxattr { path, name, value, flags },
             5 => Op::Lsetxattr { path, name, value, flags },
             6 => Op::Fsetxattr { fd, name, value, flags },
@@ -777,8 +888,33 @@ impl Generator {
             10 => Op::Fgetxattr { fd, name, room },
             11 => Op::Listxattr { path, room },
             12 => Op::Flistxattr { fd, room },
+            // Where there is none to take away, ext4 does nothing, tmpfs strips the set-group-id bit.
+            _ if self.file_system == FileSystem::Ext4 && name.bytes() == Some(b"system.posix_acl_access") => {
+                Op::Listxattr { path, room }
+            }
             13 => Op::Removexattr { path, name },
+            14 => Op::Fremovexattr { fd, name },
             _ => Op::Lremovexattr { path, name },
+        }
+    }
+
+    fn xattrat(&mut self, want: Want, name: Mem, value: Data, flags: XattrFlags) -> Op {
+        let (dirfd, path) = self.at(want);
+        let at_flags = self.at_flags(&[libc::AT_SYMLINK_NOFOLLOW as u64, libc::AT_EMPTY_PATH as u64]);
+        let size = *self.rng.pick(&[65536, 65536, 0, 3, 28]);
+        let removes =
+            self.file_system == FileSystem::Tmpfs || name.bytes() != Some(b"system.posix_acl_access");
+        match self.rng.below(6) {
+            0..3 => {
+                let args = XattrArgs { value: value.0, flags, usize: 16, filler: 0 };
+                Op::Setxattrat { dirfd, path, at_flags, name, args }
+            }
+            3 => {
+                let args = XattrRoom { size, ..XattrRoom::default() };
+                Op::Getxattrat { dirfd, path, at_flags, name, args }
+            }
+            4 if removes => Op::Removexattrat { dirfd, path, at_flags, name },
+            _ => Op::Listxattrat { dirfd, path, at_flags, room: Room::of(i64::from(size)) },
         }
     }
 
@@ -788,15 +924,179 @@ impl Generator {
             4 | 5 => Op::Fchdir { fd: self.fd() },
             6 if self.rng.chance(30) => Op::Chroot { path: self.path(Want::Dir) },
             7 | 8 => Op::Umask { mask: self.mode() },
-            _ => Op::Getcwd { room: Room::of(4096) },
+            9 if self.rng.chance(40) => {
+                let child = Name(format!("t{}", self.tasks));
+                // Sharing nothing, what CLONE_FS shares, descriptors, both.
+                let flags = CloneFlags(*self.rng.pick(&[0, 0, 0, 0x200, 0x400, 0x600]));
+                // The host's side can fork so often.
+                if self.tasks < self.unforked + FORKS { Op::Fork { child, flags } } else { Op::Getgroups {} }
+            }
+            10 if self.rng.chance(20) => {
+                let (resource, soft) =
+                    *self.rng.pick(&[(1, 100), (1, 5000), (1, u64::MAX), (7, 3), (7, 8), (7, 1024)]);
+                Op::Setrlimit { resource: Resource(resource), soft: Limit { soft } }
+            }
+            _ => Op::Getcwd { room: Room::of(*self.rng.pick(&[4096, 4096, 4096, 2, 1, 3, 0])) },
         }
+    }
+
+    /// A random choice among these flags, each with one chance in four.
+    fn some_of(&mut self, flags: &[u64]) -> u64 {
+        flags.iter().filter(|_| self.rng.chance(25)).fold(0, |all, flag| all | flag)
+    }
+
+    /// The path of something that exists, but not of the root.
+    fn below_root(&mut self) -> Vec<u8> {
+        let path = self.existing(if self.rng.0 & 7 == 0 { Want::File } else { Want::Dir });
+        if path == b"/" { b"/a".to_vec() } else { path }
+    }
+
+    fn mount(&mut self) -> Op {
+        const BIND: u64 = 0x1000;
+        const REC: u64 = 0x4000;
+        let none = Mem::Bytes(Vec::new());
+        let kind = if self.rng.chance(80) { Want::Dir } else { Want::File };
+        let (source, target) = (self.path(kind), Mem::Bytes(self.below_root()));
+        let mount = |source: Mem, flags: u64, fstype: &[u8], data: &[u8]| Op::Mount {
+            source,
+            target,
+            fstype: Mem::Bytes(fstype.to_vec()),
+            flags: MountFlags(flags),
+            data: Mem::Bytes(data.to_vec()),
+        };
+        match self.rng.below(24) {
+            20 | 21 => self.open_tree(),
+            22 | 23 => self.move_mount(),
+            0..7 => mount(source, BIND | self.some_of(&[REC]), b"", b""),
+            7..11 => {
+                // Read-only, nosuid, nodev, noexec, nosymfollow, noatime, nodiratime, strictatime.
+                let flags = self.some_of(&[1, 2, 4, 8, 0x100, 0x400, 0x800, 1 << 24]);
+                mount(none, BIND | 0x20 | flags, b"", b"")
+            }
+            11..13 => {
+                let flags = self.some_of(&[1, 2, 4, 8]);
+                mount(Mem::Bytes(b"none".to_vec()), flags, b"tmpfs", b"mode=0777")
+            }
+            13..17 => {
+                let flags = *self.rng.pick(&[0, 0, 2, 2, 4, 8, 10, 6]);
+                // Not the root: without it little is left to compare.
+                Op::Umount2 { target: Mem::Bytes(self.below_root()), flags: UmountFlags(flags) }
+            }
+            17 => {
+                let propagation = *self.rng.pick(&[1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 20]);
+                mount(none, propagation | self.some_of(&[REC]), b"", b"")
+            }
+            18 => mount(source, 0x2000, b"", b""),
+            _ => {
+                let flags = self.some_of(&[1, 2, 4, 8, 0x80, 0x20_0000]);
+                let cleared = self.some_of(&[1, 2, 4, 8, 0x70, 0x20_0000]);
+                let attr = MountAttr {
+                    set: MountAttributes(flags),
+                    clr: MountAttributes(cleared),
+                    propagation: MountFlags(0),
+                    userns: Fd::Raw(0),
+                    size: 32,
+                };
+                Op::MountSetattr { dirfd: Fd::CWD, path: self.path(Want::Dir), flags: AtFlags(0), attr }
+            }
+        }
+    }
+
+    fn open_tree(&mut self) -> Op {
+        let (dirfd, path) = self.at(Want::Dir);
+        let flags = OpenTreeFlags(*self.rng.pick(&[1, 1, 1, 0x8001, 0x1001, 0x101, 0, 0x8000]));
+        Op::OpenTree { dirfd, path, flags }
+    }
+
+    fn move_mount(&mut self) -> Op {
+        const EMPTY: u64 = 4;
+        let to = Mem::Bytes(self.below_root());
+        let flags = self.some_of(&[1, 0x10]);
+        if self.rng.chance(60) {
+            let (from_dirfd, from) = (self.fd(), Mem::Bytes(Vec::new()));
+            return Op::MoveMount {
+                from_dirfd,
+                from,
+                to_dirfd: Fd::CWD,
+                to,
+                flags: MoveMountFlags(flags | EMPTY),
+            };
+        }
+        let (from_dirfd, from) = self.at(Want::Dir);
+        Op::MoveMount { from_dirfd, from, to_dirfd: Fd::CWD, to, flags: MoveMountFlags(flags) }
+    }
+
+    /// Begins with a user namespace for an idmapped mount, if somebody has the right to make one.
+    fn open_userns(&mut self, tasks: &[Identity]) {
+        let Some(root) = tasks.iter().position(|who| who.uids == [0; 4] && who.gids == [0; 4]) else {
+            return;
+        };
+        self.task = root;
+        let maps =
+            [[(0, 0, 1), (1000, 1001, 2)], [(0, 10_000, 1), (1000, 1000, 2)], [(0, 1000, 1), (1000, 0, 1)]];
+        let mut map = || IdMap(self.rng.pick(&maps).to_vec());
+        let (uid_map, gid_map) = (map(), map());
+        self.next.push_back(Op::OpenUserns { uid_map, gid_map });
+    }
+
+    /// Makes an idmapped mount of a copy with the user namespace `userns`, attaches it somewhere, and closes what stood
+    /// for it all.
+    fn idmap(&mut self, userns: i32) {
+        let tree = userns + 1;
+        let empty = || Mem::Bytes(Vec::new());
+        let attr = MountAttr {
+            set: MountAttributes(0x10_0000),
+            clr: MountAttributes(0),
+            propagation: MountFlags(0),
+            userns: Fd::Raw(userns),
+            size: 32,
+        };
+        let (path, to) = (self.path(Want::Dir), Mem::Bytes(self.below_root()));
+        self.next.extend([
+            // The descriptor numbers are those that nothing between could have taken, most of the time.
+            Op::OpenTree { dirfd: Fd::CWD, path, flags: OpenTreeFlags(1) },
+            Op::MountSetattr {
+                dirfd: Fd::Raw(tree),
+                path: empty(),
+                flags: AtFlags(libc::AT_EMPTY_PATH as u64),
+                attr,
+            },
+            Op::Close { fd: Fd::Raw(userns) },
+            Op::MoveMount {
+                from_dirfd: Fd::Raw(tree),
+                from: empty(),
+                to_dirfd: Fd::CWD,
+                to,
+                flags: MoveMountFlags(4),
+            },
+        ]);
+    }
+
+    fn namespace(&mut self) -> Op {
+        if self.unshared[self.task] {
+            // Fails the second time.
+            let map =
+                |rng: &mut Rng| IdMap(vec![(0, *rng.pick(&IDS), 1), (5, 1001, *rng.pick(&[1, 2, 5000]))]);
+            return Op::MapIds { uid_map: map(&mut self.rng), gid_map: map(&mut self.rng) };
+        }
+        self.unshared[self.task] = true;
+        let flags = *self.rng.pick(&[0x1000_0000, 0x1000_0000, 0x1002_0000, 0x2_0000]);
+        Op::Unshare { flags: UnshareFlags(flags) }
     }
 
     fn execute(&mut self) -> Op {
         let argv = Vector::Strings(vec![Mem::Bytes(b"x".to_vec()), Mem::Bytes(b"y".to_vec())]);
         let envp = Vector::default();
-        if self.rng.chance(60) {
+        if self.rng.chance(50) {
             return Op::Execve { path: self.path(Want::File), argv, envp };
+        }
+        if self.rng.chance(20) {
+            let file = Mem::Bytes(self.name());
+            let search = *self.rng.pick(&["/", "/:/a", "/a::/b", "/b:/c/d:/", ""]);
+            let search = Mem::Bytes(search.as_bytes().to_vec());
+            // Of glibc and of musl.
+            let libc = CLibrary(self.rng.below(2) as u64);
+            return Op::Execvp { file, argv, search, libc };
         }
         let flags = self.at_flags(&[libc::AT_SYMLINK_NOFOLLOW as u64, libc::AT_EMPTY_PATH as u64, 0x10000]);
         let (dirfd, path) = self.at(Want::File);
@@ -817,7 +1117,12 @@ impl Generator {
                 let groups = (0..self.rng.below(3)).map(|_| *self.rng.pick(&GROUPS)).collect();
                 Op::Setgroups { groups: IdList(groups) }
             }
-            10 => Op::Getresuid { out: ThreeIds },
+            10 => match self.rng.below(4) {
+                0 => Op::Getresuid { out: ThreeIds },
+                1 => Op::Getresgid { out: ThreeIds },
+                2 => Op::Getgroups {},
+                _ => Op::GetSecurebits {},
+            },
             11 => Op::Capget { out: CapRoom },
             _ => self.capability(),
         }
@@ -862,9 +1167,9 @@ mod tests {
     use rcuwalk::perm::Protected;
 
     fn program(seed: u64) -> Program {
-        let engine = Engine::for_fuzzing(WalkMode::Rcu, Protected::default());
+        let engine = Engine::for_fuzzing(WalkMode::Direct, Protected::default());
         let mut world = engine.fresh_world().expect("a world");
-        Generator::new(seed).program(&mut world, u64::MAX >> 23).expect("a program").0
+        Generator::new(seed, FileSystem::Tmpfs).program(&mut world, u64::MAX >> 23).expect("a program").0
     }
 
     #[test]

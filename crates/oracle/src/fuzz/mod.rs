@@ -12,9 +12,10 @@ mod program;
 mod shrink;
 mod snapshot;
 
+pub use compare::FileSystem;
 pub use generate::Generator;
 pub use program::{Difference, Program, Trace};
-pub use snapshot::{Snapshot, State, take as take_snapshot};
+pub use snapshot::{Snapshot, State};
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,21 +23,35 @@ use std::time::{Duration, Instant};
 use rcuwalk::WalkMode;
 
 use crate::engine::Engine;
+use crate::host::Place;
 use crate::outcome::Outcome;
 use crate::run::Mismatch;
-use crate::sys::SingleThreaded;
+use crate::sys::{SingleThreaded, cpu_time};
 
 /// What to fuzz, and how much.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How many calls to compare.
     pub operations: u64,
+    /// Stop after this time, even if fewer calls were compared.
+    pub patience: Option<Duration>,
     /// Seed of the first program; program `n` has its own, derived from it.
     pub seed: u64,
     /// How many differences to shrink and print before stopping.
     pub stop_after: usize,
     /// Known differences: parts of their descriptions.
     pub known: Vec<String>,
+    /// Where the host's worlds are: on tmpfs or ext4.
+    pub place: Place,
+}
+
+/// What happens while the fuzzer runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A difference was found and shrunk: the row that shows it.
+    Row(&'a str),
+    /// So it stands; every few seconds.
+    Progress(&'a Summary),
 }
 
 /// What the fuzzer has done.
@@ -55,6 +70,8 @@ pub struct Summary {
     pub rows: Vec<String>,
     /// Time spent.
     pub elapsed: Duration,
+    /// Time spent by all processes, the host's side included, on processors. Known at the end.
+    pub cpu: Duration,
 }
 
 impl Summary {
@@ -82,7 +99,10 @@ pub fn seed_of(seed: u64, n: u64) -> u64 {
     seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n)
 }
 
-/// Runs programs until enough calls were compared or enough differences found. `report` is called with each row.
+/// Time between two [`Event::Progress`].
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Runs programs until enough calls were compared or enough differences found.
 ///
 /// # Errors
 ///
@@ -90,14 +110,24 @@ pub fn seed_of(seed: u64, n: u64) -> u64 {
 pub fn run(
     settings: &Settings,
     single: &SingleThreaded,
-    report: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(Event<'_>),
 ) -> Result<Summary, String> {
-    let mut duel = Duel::new(single, settings.known.clone())?;
+    let cpu = cpu_time();
+    let mut duel = Duel::new(single, settings)?;
     let start = Instant::now();
+    let mut told = start;
     let mut summary = Summary::default();
     // While the host runs one program, the next one is made.
     let mut next = duel.make(settings.seed, 0)?;
     while summary.operations < settings.operations && summary.rows.len() < settings.stop_after {
+        summary.elapsed = start.elapsed();
+        if settings.patience.is_some_and(|patience| summary.elapsed >= patience) {
+            break;
+        }
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            report(Event::Progress(&summary));
+        }
         let round = next;
         duel.host.send(&round.program)?;
         next = duel.make(settings.seed, summary.programs + 1)?;
@@ -105,79 +135,100 @@ pub fn run(
         let difference = duel.judge(&round, &host)?;
         summary.count(&round.program, &host);
         if difference.is_some() {
-            let row = duel.shrink(round.program, round.seed)?;
-            report(&row);
+            let row = duel.shrink(round)?;
+            report(Event::Row(&row));
             summary.rows.push(row);
         }
     }
     summary.elapsed = start.elapsed();
+    duel.host.end()?;
+    summary.cpu = cpu_time().saturating_sub(cpu);
     Ok(summary)
 }
 
 /// A program and what its guide made of it.
 struct Round {
     seed: u64,
+    pair: Pair,
     program: Program,
     guide: Trace,
 }
 
+/// Two engines that run a program: the first guides its making.
+type Pair = [usize; 2];
+
+/// The ways to walk, with the names of the engines that go them.
+const ENGINES: [(WalkMode, &str); 3] =
+    [(WalkMode::Rcu, "engine-rcu"), (WalkMode::RefOnly, "engine-ref"), (WalkMode::Direct, "engine")];
+
+/// Programs take turns with the ways to walk.
+const PAIRS: [Pair; 3] = [[2, 1], [0, 2], [2, 0]];
+
 /// The host and the engines, which run the same programs.
 struct Duel {
     host: host::Executor,
-    guide: Engine,
-    other: Engine,
+    engines: [Engine; 3],
     known: Vec<String>,
+    file_system: FileSystem,
 }
 
 impl Duel {
-    fn new(single: &SingleThreaded, known: Vec<String>) -> Result<Duel, String> {
+    fn new(single: &SingleThreaded, settings: &Settings) -> Result<Duel, String> {
         let protected = host::protected_settings()?;
         Ok(Duel {
-            host: host::Executor::start(single)?,
-            guide: Engine::for_fuzzing(WalkMode::Rcu, protected),
-            other: Engine::for_fuzzing(WalkMode::RefOnly, protected),
-            known,
+            file_system: FileSystem::of(&settings.place)?,
+            host: host::Executor::start(single, &settings.place)?,
+            engines: ENGINES.map(|(mode, _)| Engine::for_fuzzing(mode, protected)),
+            known: settings.known.clone(),
         })
     }
 
     /// Makes the program `n` of a seed.
     fn make(&self, seed: u64, n: u64) -> Result<Round, String> {
         let seed = seed_of(seed, n);
-        let mut world = self.guide.fresh_world().map_err(|errno| format!("engine: {errno}"))?;
-        let (program, guide) = Generator::new(seed)
+        let pair = PAIRS[(n % PAIRS.len() as u64) as usize];
+        let mut world = self.engines[pair[0]].fresh_world().map_err(|errno| format!("engine: {errno}"))?;
+        let (program, guide) = Generator::new(seed, self.file_system)
             .program(&mut world, self.host.full_caps())
             .map_err(|m| format!("seed {seed:#x}: {} {}", m.call, m.difference))?;
-        Ok(Round { seed, program, guide })
+        Ok(Round { seed, pair, program, guide })
     }
 
     /// Compares what the engines and the host made of a program.
     fn judge(&self, round: &Round, host: &Trace) -> Result<Option<Difference>, String> {
-        let program = &round.program;
-        if let Some(difference) =
-            compare::first_difference(program, host, &round.guide, "engine", &self.known)
-        {
+        let judge = |engine: usize, trace: &Trace| {
+            compare::Judge {
+                program: &round.program,
+                system: ENGINES[engine].1,
+                known: &self.known,
+                file_system: self.file_system,
+            }
+            .first_difference(host, trace)
+        };
+        if let Some(difference) = judge(round.pair[0], &round.guide) {
             return Ok(Some(difference));
         }
-        let other = run_on(&self.other, program)?;
-        Ok(compare::first_difference(program, host, &other, "engine-ref", &self.known))
+        let other = run_on(&self.engines[round.pair[1]], &round.program)?;
+        Ok(judge(round.pair[1], &other))
     }
 
     /// Runs `program` everywhere; the first difference, and what the host answered.
-    fn fight(&mut self, program: &Program) -> Result<(Option<Difference>, Trace), String> {
+    fn fight(&mut self, program: &Program, pair: Pair) -> Result<(Option<Difference>, Trace), String> {
         let program = program.with_capabilities(self.host.full_caps());
         self.host.send(&program)?;
-        let guide = run_on(&self.guide, &program)?;
+        let guide = run_on(&self.engines[pair[0]], &program)?;
         let host = self.host.receive()?;
-        let round = Round { seed: 0, program, guide };
+        let round = Round { seed: 0, pair, program, guide };
         Ok((self.judge(&round, &host)?, host))
     }
 
     /// The row of the smallest program that shows the difference.
-    fn shrink(&mut self, program: Program, seed: u64) -> Result<String, String> {
+    fn shrink(&mut self, round: Round) -> Result<String, String> {
+        let Round { seed, pair, program, .. } = round;
         let small = shrink::shrink(program, &mut |candidate| {
-            self.fight(candidate).map(|(difference, _)| difference)
+            self.fight(candidate, pair).map(|(difference, _)| difference)
         })?;
-        let (difference, trace) = self.fight(&small)?;
+        let (difference, trace) = self.fight(&small, pair)?;
         Ok(match difference {
             Some(difference) => small.row(&trace, &difference, seed, self.host.full_caps()),
             None => format!("# seed {seed:#x}: a difference that did not show again\n"),

@@ -1,5 +1,7 @@
 //! Programs: what is run, on anything that is a [`World`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Fd, Struct};
@@ -7,6 +9,7 @@ use crate::backend::{TaskId, World};
 use crate::expect::Expect;
 use crate::fuzz::snapshot::{self, Snapshot};
 use crate::identity::Identity;
+use crate::need::Need;
 use crate::op::Op;
 use crate::outcome::Outcome;
 use crate::read::quote;
@@ -67,6 +70,13 @@ impl Program {
             }
         }
         program
+    }
+
+    /// True if it mounts or unshares: what it leaves behind cannot be cleared away safely.
+    pub(super) fn needs_a_world_of_its_own(&self) -> bool {
+        let needs =
+            |op: &Op| op.needs().iter().any(|n| matches!(n, Need::Mount | Need::Userns | Need::Idmap));
+        self.steps.iter().any(|(_, op)| needs(op))
     }
 
     /// Runs it in a fresh world.
@@ -140,8 +150,8 @@ impl Program {
 /// A program on its way through a world.
 pub(super) struct Run<'a> {
     world: &'a mut dyn World,
-    observer: TaskId,
-    tasks: Vec<TaskId>,
+    /// By the numbers that steps name them by.
+    tasks: BTreeMap<usize, TaskId>,
     trace: Trace,
 }
 
@@ -149,31 +159,51 @@ impl<'a> Run<'a> {
     /// Makes the tree and the tasks.
     pub(super) fn start(program: &Program, world: &'a mut dyn World) -> Result<Run<'a>, Mismatch> {
         build(world, &program.tree)?;
-        let observer = world.spawn(&Identity::root()).map_err(Mismatch::general)?;
-        let mut tasks = Vec::with_capacity(program.tasks.len());
-        for who in &program.tasks {
-            tasks.push(world.spawn(who).map_err(Mismatch::general)?);
+        let mut tasks = BTreeMap::new();
+        for (number, who) in program.tasks.iter().enumerate() {
+            tasks.insert(number, world.spawn(who).map_err(Mismatch::general)?);
         }
-        Ok(Run { world, observer, tasks, trace: Trace::default() })
+        Ok(Run { world, tasks, trace: Trace::default() })
     }
 
     /// Makes a call; its answer.
     pub(super) fn call(&mut self, task: usize, op: &Op) -> &Outcome {
-        let outcome = self.world.call(self.tasks[task], op);
-        self.trace.outcomes.push(outcome);
-        self.trace.outcomes.last().expect("pushed above")
+        self.calls(task, std::slice::from_ref(op));
+        self.trace.outcomes.last().expect("a call has an outcome")
     }
 
-    /// Whether a descriptor is a directory's; not a call of the program.
-    pub(super) fn is_dir(&mut self, task: usize, fd: i32) -> bool {
+    /// Type bits of what a descriptor refers to, 0 if it is not open; not a call of the program.
+    pub(super) fn kind(&mut self, task: usize, fd: i32) -> u32 {
         let fstat = Op::Fstat { fd: Fd::Raw(fd), buf: Struct { bad: false } };
-        let outcome = self.world.call(self.tasks[task], &fstat);
-        matches!(outcome, Outcome::Stat(stat) if stat.mode & 0o170000 == 0o040000)
+        let Some(task) = self.tasks.get(&task) else { return 0 };
+        match self.world.call(*task, &fstat) {
+            Outcome::Stat(stat) => stat.mode & 0o170000,
+            _ => 0,
+        }
     }
 
     /// Makes several calls.
     fn calls(&mut self, task: usize, ops: &[Op]) {
-        self.trace.outcomes.extend(self.world.calls(self.tasks[task], ops));
+        let Some(&id) = self.tasks.get(&task) else {
+            // Where the fork was left out, everybody lacks the task.
+            self.trace.outcomes.extend(ops.iter().map(|_| Outcome::Broken("no such task".to_owned())));
+            return;
+        };
+        for part in ops.chunk_by(|a, b| !matches!(a, Op::Fork { .. }) && !matches!(b, Op::Fork { .. })) {
+            let [Op::Fork { child, flags }] = part else {
+                self.trace.outcomes.extend(self.world.calls(id, part));
+                continue;
+            };
+            let outcome = match (self.world.fork(id, flags.0), child.0.strip_prefix('t').map(str::parse)) {
+                (Ok(id), Some(Ok(number))) => {
+                    self.tasks.insert(number, id);
+                    Outcome::Done
+                }
+                (Ok(_), _) => Outcome::Broken(format!("tasks are called t and a number, not {}", child.0)),
+                (Err(outcome), _) => outcome,
+            };
+            self.trace.outcomes.push(outcome);
+        }
     }
 
     /// Takes a snapshot if the program wants one at this point.
@@ -182,7 +212,7 @@ impl<'a> Run<'a> {
         if !end && !at.is_multiple_of(interval) {
             return None;
         }
-        self.trace.snapshots.push((at, self.world.snapshot(self.observer)));
+        self.trace.snapshots.push((at, snapshot::take(&mut |op| self.world.outsider(op))));
         self.trace.snapshots.last().map(|(_, snapshot)| snapshot)
     }
 

@@ -3,11 +3,13 @@
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::task::{FIRST_PRIVATE_FD, must, set_soft_limit};
-use crate::args::{Mem, Vector};
+use super::task::{FIRST_PRIVATE_FD, must};
+use crate::args::{Arg, Mem, Vector};
 use crate::op::Op;
 use crate::outcome::{Exec, Outcome};
+use crate::raw;
 use crate::sys::{Frame, SingleThreaded, execvpe, exit_now, move_fd, nr, program_code, wait};
+use crate::words::CLibrary;
 
 /// The descriptor to which the program reports.
 const REPORT_FD: i32 = 998;
@@ -59,13 +61,14 @@ pub(super) fn perform(single: &SingleThreaded, op: &Op) -> Outcome {
 
 fn execute(single: &SingleThreaded, op: &Op) -> Result<Outcome, String> {
     // A row may have exhausted the descriptors; that concerns the program, not our pipes.
-    let soft = set_soft_limit(RLIMIT_NOFILE, 4096).map_err(|e| format!("setrlimit: {e}"))?;
+    let soft =
+        raw::set_soft_limit(RLIMIT_NOFILE, 4096, &mut raw::kernel).map_err(|e| format!("setrlimit: {e}"))?;
     let (mut report, report_writer) = pipe()?;
     let (mut errno, errno_writer) = pipe()?;
     let child = single.fork().map_err(|e| e.to_string())?;
     let Some(pid) = child else { in_child(op, soft, &report_writer, &errno_writer) };
     drop((report_writer, errno_writer));
-    set_soft_limit(RLIMIT_NOFILE, soft).map_err(|e| format!("setrlimit: {e}"))?;
+    raw::set_soft_limit(RLIMIT_NOFILE, soft, &mut raw::kernel).map_err(|e| format!("setrlimit: {e}"))?;
     let mut failure = Vec::new();
     errno.read_to_end(&mut failure).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();
@@ -94,12 +97,12 @@ fn in_child(op: &Op, soft: u64, report: &OwnedFd, errno: &OwnedFd) -> ! {
     };
     let prepared = place(report, REPORT_FD, 0).is_ok()
         && place(errno, ERRNO_FD, libc::O_CLOEXEC).is_ok()
-        && set_soft_limit(RLIMIT_NOFILE, soft).is_ok();
+        && raw::set_soft_limit(RLIMIT_NOFILE, soft, &mut raw::kernel).is_ok();
     if !prepared {
         exit_now(2);
     }
     let number = match op {
-        Op::Execvp { file, argv, search } => execvp(file, argv, search),
+        Op::Execvp { file, argv, search, libc } => execvp(file, argv, search, *libc),
         op => {
             let mut frame = Frame::new();
             match op.lower(&mut frame) {
@@ -116,10 +119,48 @@ fn in_child(op: &Op, soft: u64, report: &OwnedFd, errno: &OwnedFd) -> ! {
     exit_now(1)
 }
 
-fn execvp(file: &Mem, argv: &Vector, search: &Mem) -> i32 {
-    let Vector::Strings(argv) = argv else { exit_now(2) };
-    let argv: Vec<&[u8]> = argv.iter().filter_map(Mem::bytes).collect();
-    execvpe(file.bytes().unwrap_or_default(), &argv, search.bytes())
+fn execvp(file: &Mem, argv: &Vector, search: &Mem, libc: CLibrary) -> i32 {
+    let Vector::Strings(strings) = argv else { exit_now(2) };
+    let file = file.bytes().unwrap_or_default();
+    if libc != CLibrary(0) {
+        return musl_execvpe(file, argv, search.bytes());
+    }
+    let strings: Vec<&[u8]> = strings.iter().filter_map(Mem::bytes).collect();
+    execvpe(file, &strings, search.bytes())
+}
+
+/// The search of musl's execvpe(3), with the kernel's execve: this program is linked with another library.
+fn musl_execvpe(file: &[u8], argv: &Vector, search: Option<&[u8]>) -> i32 {
+    const DEFAULT: &[u8] = b"/usr/local/bin:/bin:/usr/bin";
+    const NAME_MAX: usize = 255;
+    const PATH_MAX: usize = 4096;
+    let execve = |path: &[u8]| {
+        let mut frame = Frame::new();
+        frame.string(path);
+        argv.lower(&mut frame);
+        Vector::default().lower(&mut frame);
+        frame.call(nr::execve).err().unwrap_or(0)
+    };
+    if file.is_empty() {
+        return libc::ENOENT;
+    }
+    if file.contains(&b'/') {
+        return execve(file);
+    }
+    if file.len() > NAME_MAX {
+        return libc::ENAMETOOLONG;
+    }
+    let (mut denied, mut last) = (false, libc::ENOENT);
+    for element in search.unwrap_or(DEFAULT).split(|b| *b == b':').filter(|e| e.len() < PATH_MAX) {
+        let slash: &[u8] = if element.is_empty() { b"" } else { b"/" };
+        last = execve(&[element, slash, file].concat());
+        match last {
+            libc::EACCES => denied = true,
+            libc::ENOENT | libc::ENOTDIR => {}
+            other => return other,
+        }
+    }
+    if denied { libc::EACCES } else { last }
 }
 
 /// What the program wrote: ids, capabilities, its stack pointer and the stack from there on.

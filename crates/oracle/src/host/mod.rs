@@ -5,6 +5,7 @@
 //! with the real ids, capabilities and securebits of its identity; it takes calls over a socket, makes them, answers.
 
 mod exec;
+mod sweep;
 mod task;
 mod world;
 
@@ -31,6 +32,32 @@ pub enum Place {
     Tmpfs,
     /// A fresh subdirectory of this directory for each, removed when it ends.
     Dir(PathBuf),
+}
+
+impl Place {
+    /// Removes what runs that were killed have left here.
+    ///
+    /// # Errors
+    ///
+    /// What is left and why it could not be removed.
+    pub fn prepare(&self) -> Result<(), String> {
+        match self {
+            Place::Tmpfs => Ok(()),
+            Place::Dir(dir) => sweep::remove_abandoned(dir),
+        }
+    }
+
+    /// Removes what the world of process `pid`, which has ended, has left here.
+    ///
+    /// # Errors
+    ///
+    /// What is left and why it could not be removed.
+    pub fn clean_up(&self, pid: u32) -> Result<(), String> {
+        match self {
+            Place::Tmpfs => Ok(()),
+            Place::Dir(dir) => sweep::remove(dir, &sweep::name_of(pid)),
+        }
+    }
 }
 
 /// The host kernel.
@@ -61,6 +88,7 @@ impl Host {
             if !dir.is_dir() {
                 return Err(format!("{} is not a directory", dir.display()));
             }
+            place.prepare()?;
             lacking.insert(Need::Tmpfs);
         }
         Ok(Host { single, place, sysctl, lacking })
@@ -138,6 +166,10 @@ impl Backend for Host {
 
     fn retries(&self) -> u32 {
         2
+    }
+
+    fn clean_up(&self, pid: u32) -> Result<(), String> {
+        self.place.clean_up(pid)
     }
 
     fn world(&self) -> Result<Box<dyn World>, String> {

@@ -1,7 +1,7 @@
 //! A task: a process that takes on an identity and then makes the calls it is told.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use serde::de::DeserializeOwned;
@@ -11,7 +11,8 @@ use crate::args::Arg;
 use crate::host::exec;
 use crate::identity::Identity;
 use crate::op::Op;
-use crate::outcome::{Kind, Outcome, Stat};
+use crate::outcome::Outcome;
+use crate::raw;
 use crate::sys::{Frame, Nr, SingleThreaded, exit_now, nr};
 use crate::words::CapSet;
 
@@ -23,11 +24,8 @@ pub(super) const FIRST_PRIVATE_FD: i32 = 900;
 pub(super) enum Request {
     /// Make these calls, answer them all.
     Calls(Vec<Op>),
-    /// Fork; the child serves the spare channel of this number.
-    Fork(usize),
-    /// Report the state of the whole tree.
-    #[cfg(feature = "engine")]
-    Snapshot,
+    /// Fork, with these flags of clone(2); the child serves the spare channel of this number.
+    Fork(usize, u64),
 }
 
 /// What a task answers.
@@ -41,9 +39,8 @@ pub(super) enum Answer {
     Outcomes(Vec<Outcome>),
     /// The process id of the forked child.
     Forked(i32),
-    /// The state of the whole tree.
-    #[cfg(feature = "engine")]
-    Snapshot(crate::fuzz::Snapshot),
+    /// The error number of the clone(2).
+    NotForked(i32),
 }
 
 /// Sends `message` with its length before it.
@@ -97,11 +94,7 @@ impl Task {
                 Ok(Some(Request::Calls(ops))) => {
                     Answer::Outcomes(ops.iter().map(|op| self.perform(op)).collect())
                 }
-                Ok(Some(Request::Fork(spare))) => self.fork(spare),
-                #[cfg(feature = "engine")]
-                Ok(Some(Request::Snapshot)) => {
-                    Answer::Snapshot(crate::fuzz::take_snapshot(&mut |op| self.perform(op)))
-                }
+                Ok(Some(Request::Fork(spare, flags))) => self.fork(spare, flags),
                 Ok(None) | Err(_) => exit_now(0),
             };
             if send(&mut self.channel, &answer).is_err() {
@@ -110,15 +103,25 @@ impl Task {
         }
     }
 
-    fn fork(&mut self, spare: usize) -> Answer {
+    fn fork(&mut self, spare: usize, flags: u64) -> Answer {
         let Some(channel) = self.spares.get_mut(spare).and_then(Option::take) else {
             return Answer::NotReady("no channel is left for a forked task".to_owned());
         };
-        match self.single.fork() {
-            Err(e) => Answer::NotReady(e.to_string()),
-            Ok(Some(pid)) => Answer::Forked(pid),
+        // What one closes in a shared table is closed for both.
+        let shared = flags & libc::CLONE_FILES as u64 != 0;
+        match self.single.clone_process(flags) {
+            Err(e) => Answer::NotForked(e.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(Some(pid)) => {
+                if shared {
+                    let _ = channel.into_raw_fd();
+                }
+                Answer::Forked(pid)
+            }
             Ok(None) => {
-                self.channel = channel;
+                let old = std::mem::replace(&mut self.channel, channel);
+                if shared {
+                    let _ = old.into_raw_fd();
+                }
                 if send(&mut self.channel, &Answer::Ready).is_err() {
                     exit_now(1);
                 }
@@ -131,19 +134,13 @@ impl Task {
     fn perform(&self, op: &Op) -> Outcome {
         match op {
             Op::Execve { .. } | Op::Execveat { .. } | Op::Execvp { .. } => exec::perform(&self.single, op),
-            Op::Getgroups {} => getgroups(),
-            Op::Getflags { fd } => getflags(fd.raw()),
-            Op::Setrlimit { resource, soft } => match set_soft_limit(resource.0, soft.soft) {
-                Ok(_) => Outcome::Done,
-                Err(errno) => Outcome::Error(errno),
-            },
             Op::OpenUserns { uid_map, gid_map } => {
                 match super::world::open_userns(&self.single, self.proc.as_raw_fd(), uid_map, gid_map) {
                     Ok(fd) => lowest_copy(&fd),
                     Err(why) => Outcome::Broken(why),
                 }
             }
-            op => syscall(op),
+            op => plain(op),
         }
     }
 }
@@ -158,8 +155,8 @@ fn lowest_copy(fd: &OwnedFd) -> Outcome {
     }
 }
 
-/// Makes a call that is one system call.
-fn syscall(op: &Op) -> Outcome {
+/// Makes a call that needs nothing but the present process.
+pub(super) fn plain(op: &Op) -> Outcome {
     /// How often a scoped walk is tried again.
     const PATIENCE: usize = 1000;
     let scoped =
@@ -167,129 +164,12 @@ fn syscall(op: &Op) -> Outcome {
     for _ in 0..if scoped { PATIENCE } else { 0 } {
         // A scoped walk over `..` is EAGAIN when anybody on the machine renames or mounts meanwhile; callers are meant
         // to try again.
-        match once(op) {
+        match raw::plain(op, &mut raw::kernel) {
             Outcome::Error(libc::EAGAIN) => {}
             outcome => return outcome,
         }
     }
-    once(op)
-}
-
-fn once(op: &Op) -> Outcome {
-    let mut frame = Frame::new();
-    let Some(number) = op.lower(&mut frame) else {
-        return Outcome::Broken(format!("`{}` is not for a task", op.name()));
-    };
-    match frame.call(number) {
-        Ok(ret) => decode(op, ret, frame.out()),
-        Err(errno) => Outcome::Error(errno),
-    }
-}
-
-/// The answer of a successful call.
-fn decode(op: &Op, ret: i64, out: &[u8]) -> Outcome {
-    match op.kind() {
-        Kind::Done => Outcome::Done,
-        Kind::Number => Outcome::Number(ret),
-        Kind::Fd => Outcome::Fd(ret as i32),
-        Kind::Stat => Outcome::Stat(Box::new(Stat::from_stat(out))),
-        Kind::Statx => Outcome::Stat(Box::new(Stat::from_statx(out))),
-        // The length alone was asked for.
-        Kind::Bytes | Kind::Names if room_of(op) == Some(0) => Outcome::Number(ret),
-        Kind::Bytes => {
-            let mut bytes = out[..(ret as usize).min(out.len())].to_vec();
-            if matches!(op, Op::Getcwd { .. }) {
-                bytes.pop();
-            }
-            Outcome::Bytes(bytes)
-        }
-        Kind::Names => {
-            let bytes = &out[..(ret as usize).min(out.len())];
-            Outcome::Names(bytes.split_inclusive(|b| *b == 0).map(|n| n[..n.len() - 1].to_vec()).collect())
-        }
-        Kind::Entries => Outcome::Entries(entries(&out[..ret as usize])),
-        Kind::Ids => Outcome::Ids(out.chunks_exact(4).map(word).collect()),
-        Kind::Caps => {
-            let words: Vec<u64> = out.chunks_exact(4).map(|b| u64::from(word(b))).collect();
-            Outcome::Caps([words[0] | words[3] << 32, words[1] | words[4] << 32, words[2] | words[5] << 32])
-        }
-        Kind::Exec => Outcome::Broken("execve returned".to_owned()),
-    }
-}
-
-fn word(b: &[u8]) -> u32 {
-    u32::from_ne_bytes([b[0], b[1], b[2], b[3]])
-}
-
-/// The room a call of kind bytes or names was given.
-fn room_of(op: &Op) -> Option<i64> {
-    Some(match op {
-        Op::Getxattr { room, .. }
-        | Op::Lgetxattr { room, .. }
-        | Op::Fgetxattr { room, .. }
-        | Op::Listxattr { room, .. }
-        | Op::Llistxattr { room, .. }
-        | Op::Flistxattr { room, .. }
-        | Op::Listxattrat { room, .. } => room.size,
-        Op::Getxattrat { args, .. } => i64::from(args.size),
-        _ => return None,
-    })
-}
-
-/// The records of getdents64.
-fn entries(mut out: &[u8]) -> Vec<(Vec<u8>, u8)> {
-    let mut entries = Vec::new();
-    while out.len() > 19 {
-        let len = usize::from(u16::from_ne_bytes([out[16], out[17]]));
-        let name = &out[19..len];
-        let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-        entries.push((name[..end].to_vec(), out[18]));
-        out = &out[len..];
-    }
-    entries
-}
-
-fn getflags(fd: i32) -> Outcome {
-    const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
-    let mut frame = Frame::new();
-    frame.int(i64::from(fd) as u64);
-    frame.int(FS_IOC_GETFLAGS);
-    frame.room(8);
-    match frame.call(nr::ioctl) {
-        Ok(_) => Outcome::Number(i64::from(word(&frame.out()[..4]))),
-        Err(errno) => Outcome::Error(errno),
-    }
-}
-
-fn getgroups() -> Outcome {
-    const MOST: u64 = 65536;
-    let mut frame = Frame::new();
-    frame.int(MOST);
-    frame.room(MOST as usize * 4);
-    match frame.call(nr::getgroups) {
-        Ok(n) => Outcome::Ids(frame.out().chunks_exact(4).take(n as usize).map(word).collect()),
-        Err(errno) => Outcome::Error(errno),
-    }
-}
-
-/// Sets the soft limit of a resource and keeps the hard one; the old soft limit.
-pub(super) fn set_soft_limit(resource: u64, soft: u64) -> Result<u64, i32> {
-    let mut frame = Frame::new();
-    frame.int(0);
-    frame.int(resource);
-    frame.null();
-    frame.room(16);
-    frame.call(nr::prlimit64)?;
-    let old = frame.out();
-    let half = |b: &[u8]| u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-    let (old_soft, hard) = (half(&old[..8]), half(&old[8..16]));
-    let mut frame = Frame::new();
-    frame.int(0);
-    frame.int(resource);
-    frame.bytes(&[soft.min(hard).to_ne_bytes(), hard.to_ne_bytes()].concat());
-    frame.null();
-    frame.call(nr::prlimit64)?;
-    Ok(old_soft)
+    raw::plain(op, &mut raw::kernel)
 }
 
 /// A call of the runner itself that must succeed.
@@ -345,7 +225,7 @@ fn become_identity(who: &Identity) -> Result<(), String> {
 
 /// Effective, permitted, inheritable set of this process.
 pub(super) fn capabilities() -> Result<[u64; 3], String> {
-    match syscall(&Op::Capget { out: crate::args::CapRoom }) {
+    match plain(&Op::Capget { out: crate::args::CapRoom }) {
         Outcome::Caps(sets) => Ok(sets),
         other => Err(format!("capget: {other}")),
     }

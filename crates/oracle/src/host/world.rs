@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use super::Place;
-use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, receive, send};
-use crate::args::{Arg, IdMap};
+use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, plain, receive, send};
+use super::{Place, sweep};
+use crate::args::IdMap;
 use crate::backend::{TaskId, World};
 use crate::identity::Identity;
 use crate::op::Op;
@@ -46,8 +46,6 @@ pub(crate) struct HostWorld {
     full_caps: u64,
     /// Machine-wide settings to put back.
     settings: BTreeMap<String, String>,
-    /// The directory to remove from the mount under test: the directory it was made in, and its name.
-    leftover: Option<(OwnedFd, PathBuf)>,
 }
 
 /// Moves a descriptor out of the numbers that rows see.
@@ -65,10 +63,10 @@ impl HostWorld {
     /// Moves this process into a world of its own; there is no way back, so it is a process made for it.
     pub(crate) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
         let full_caps = capabilities()?[1];
+        must("umask", nr::umask, |f| f.int(0))?;
         let proc = private(File::open("/proc").map_err(|e| format!("/proc: {e}"))?)?;
         must("unshare(CLONE_NEWNS)", nr::unshare, |f| f.int(libc::CLONE_NEWNS as u64))?;
         mount("making mounts private", None, Path::new("/"), None, MS_REC | MS_PRIVATE, None)?;
-        let mut leftover = None;
         match place {
             Place::Tmpfs => {
                 let at = Path::new("/tmp");
@@ -76,11 +74,7 @@ impl HostWorld {
                 enter(at)?;
             }
             Place::Dir(dir) => {
-                let name = PathBuf::from(format!("rcuwalk-oracle.{}", std::process::id()));
-                let world = dir.join(&name);
-                let parent = private(File::open(dir).map_err(|e| format!("{}: {e}", dir.display()))?)?;
-                std::fs::create_dir(&world).map_err(|e| format!("{}: {e}", world.display()))?;
-                leftover = Some((parent, name));
+                let world = sweep::make(dir, &sweep::name_of(std::process::id()))?;
                 let path = world.to_string_lossy().into_owned();
                 mount("binding the directory", Some(&path), &world, None, MS_BIND, None)?;
                 enter(&world)?;
@@ -97,7 +91,6 @@ impl HostWorld {
             next_spare: 0,
             full_caps,
             settings: BTreeMap::new(),
-            leftover,
         })
     }
 
@@ -105,6 +98,10 @@ impl HostWorld {
     #[cfg(feature = "engine")]
     pub(crate) fn renew(&mut self) -> Result<(), String> {
         self.end_tasks();
+        for spare in &mut self.spares[..self.next_spare] {
+            let (ours, theirs) = pair()?;
+            *spare = (Some(ours), theirs);
+        }
         self.next_spare = 0;
         let root = Path::new("/");
         clear_flags(root);
@@ -257,10 +254,17 @@ fn write_at(dir: i32, path: &str, text: &str) -> Result<(), String> {
         .map_err(|e| format!("{path}: {e}"))
 }
 
-/// Writes the id maps of process `pid`.
-fn map_ids(proc: i32, pid: i32, uid_map: &IdMap, gid_map: &IdMap) -> Result<(), String> {
-    write_at(proc, &format!("{pid}/uid_map"), &uid_map.text())?;
-    write_at(proc, &format!("{pid}/gid_map"), &gid_map.text())
+/// Writes the id maps of process `pid`; the error number of the write that failed.
+fn map_ids(proc: i32, pid: i32, uid_map: &IdMap, gid_map: &IdMap) -> Result<(), i32> {
+    for (name, map) in [("uid_map", uid_map), ("gid_map", gid_map)] {
+        let write = || {
+            let fd =
+                open_at(proc, &format!("{pid}/{name}"), libc::O_WRONLY).map_err(std::io::Error::other)?;
+            File::from(fd).write_all(map.text().as_bytes())
+        };
+        write().map_err(|e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO))?;
+    }
+    Ok(())
 }
 
 /// A new user namespace with these maps.
@@ -289,7 +293,7 @@ pub(super) fn open_userns(
             let mut byte = [0];
             let made = ready.read_exact(&mut byte).map_err(|_| "unshare(CLONE_NEWUSER) failed".to_owned());
             let opened = made
-                .and_then(|()| map_ids(proc, pid, uid_map, gid_map))
+                .and_then(|()| map_ids(proc, pid, uid_map, gid_map).map_err(crate::errno::name))
                 .and_then(|()| open_at(proc, &format!("{pid}/ns/user"), libc::O_RDONLY));
             kill(pid);
             let _ = wait(pid, true);
@@ -327,12 +331,13 @@ impl World for HostWorld {
         }
     }
 
-    fn fork(&mut self, task: TaskId) -> Result<TaskId, Outcome> {
+    fn fork(&mut self, task: TaskId, flags: u64) -> Result<TaskId, Outcome> {
         let broken = |why: String| Outcome::Broken(why);
         let spare = self.next_spare;
         self.next_spare += 1;
-        let pid = match self.ask(task, &Request::Fork(spare)).map_err(broken)? {
+        let pid = match self.ask(task, &Request::Fork(spare, flags)).map_err(broken)? {
             Answer::Forked(pid) => pid,
+            Answer::NotForked(errno) => return Err(Outcome::Error(errno)),
             other => return Err(Outcome::Broken(format!("fork: {other:?}"))),
         };
         let channel = self.spares.get_mut(spare).and_then(|(ours, _)| ours.take());
@@ -351,7 +356,10 @@ impl World for HostWorld {
         match op {
             Op::Sysctl { name, value } => done(self.sysctl(&name.0, value.0)),
             Op::MapIds { uid_map, gid_map } => match self.tasks.get(task) {
-                Some(process) => done(map_ids(self.proc.as_raw_fd(), process.pid, uid_map, gid_map)),
+                Some(process) => match map_ids(self.proc.as_raw_fd(), process.pid, uid_map, gid_map) {
+                    Ok(()) => Outcome::Done,
+                    Err(errno) => Outcome::Error(errno),
+                },
                 None => Outcome::Broken("no such task".to_owned()),
             },
             op => self.batch(task, std::slice::from_ref(op)).remove(0),
@@ -359,16 +367,15 @@ impl World for HostWorld {
     }
 
     fn calls(&mut self, task: TaskId, ops: &[Op]) -> Vec<Outcome> {
+        // Some calls are not the task's to make.
+        if ops.iter().any(|op| matches!(op, Op::Sysctl { .. } | Op::MapIds { .. })) {
+            return ops.iter().map(|op| self.call(task, op)).collect();
+        }
         self.batch(task, ops)
     }
 
-    #[cfg(feature = "engine")]
-    fn snapshot(&mut self, task: TaskId) -> crate::fuzz::Snapshot {
-        match self.ask(task, &Request::Snapshot) {
-            Ok(Answer::Snapshot(snapshot)) => snapshot,
-            // An empty snapshot lacks the root directory, so it never equals a proper one.
-            _ => crate::fuzz::Snapshot::default(),
-        }
+    fn outsider(&mut self, op: &Op) -> Outcome {
+        plain(op)
     }
 
     fn full_caps(&self) -> u64 {
@@ -388,17 +395,20 @@ impl Drop for HostWorld {
                 eprintln!("could not restore {path} to {value}: {why}");
             }
         }
-        if let Some((parent, name)) = self.leftover.take() {
-            remove_children(Path::new("/"));
-            let mut frame = Frame::new();
-            frame.int(parent.as_raw_fd() as u64);
-            frame.string(name.as_os_str().as_encoded_bytes());
-            frame.int(libc::AT_REMOVEDIR as u64);
-            if let Err(errno) = frame.call(nr::unlinkat) {
-                eprintln!("could not remove {}: {}", name.display(), crate::errno::name(errno));
-            }
-        }
     }
+}
+
+/// Takes the mounts at `path` away, but for those that must stay.
+fn unmount(path: &Path) {
+    let once = || {
+        let mut frame = Frame::new();
+        frame.string(path.as_os_str().as_encoded_bytes());
+        // A link must not lead to the mount it points to: it may be the root.
+        frame.int(MNT_DETACH | UMOUNT_NOFOLLOW);
+        frame.call(nr::umount2)
+    };
+    // Most paths are no mounts; some are several.
+    while once().is_ok() {}
 }
 
 /// Removes everything below `dir`, immutable objects and mounts included.
@@ -406,12 +416,7 @@ fn remove_children(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
-        let mut frame = Frame::new();
-        frame.string(path.as_os_str().as_encoded_bytes());
-        // A link must not lead to the mount it points to: it may be the root.
-        frame.int(MNT_DETACH | UMOUNT_NOFOLLOW);
-        // Most are no mounts.
-        let _ = frame.call(nr::umount2);
+        unmount(&path);
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() || kind.is_file() {
             clear_flags(&path);
@@ -445,8 +450,5 @@ fn remove_attributes(path: &Path) -> Result<(), String> {
 
 fn clear_flags(path: &Path) {
     let Ok(file) = File::open(path) else { return };
-    let mut frame = Frame::new();
-    frame.int(file.as_raw_fd() as u64);
-    crate::args::SetFlags(crate::words::InodeFlags(0)).lower(&mut frame);
-    let _ = frame.call(nr::ioctl);
+    sweep::thaw_file(&file);
 }

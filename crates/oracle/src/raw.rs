@@ -1,0 +1,195 @@
+//! Calls as the kernel takes them: registers and memory in, a number and memory out. Whoever makes the call itself, the
+//! kernel or a door of the engine, is handed in.
+
+use crate::args::{Arg, Int, LockRange};
+use crate::op::Op;
+use crate::outcome::{Kind, Outcome, Stat, dirents};
+use crate::sys::{Frame, Nr, nr};
+use crate::words::LockKind;
+
+/// Makes the call of this number with the registers and memory of the frame: the answer, or the error number.
+pub(crate) type Caller<'a> = &'a mut dyn FnMut(&mut Frame, Nr) -> Result<i64, i32>;
+
+/// The kernel as caller.
+pub(crate) fn kernel(frame: &mut Frame, number: Nr) -> Result<i64, i32> {
+    frame.call(number)
+}
+
+/// Makes a call that needs nothing but the task that makes it.
+pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
+    match op {
+        Op::Getgroups {} => getgroups(call),
+        Op::Getflags { fd } => getflags(fd.raw(), call),
+        Op::Getlk { fd, command, lock } => getlk(fd.raw(), command.0, lock, call),
+        Op::Statfs { path, space } => statfs(nr::statfs, |frame| path.lower(frame), *space, call),
+        Op::Fstatfs { fd, space } => statfs(nr::fstatfs, |frame| fd.lower(frame), *space, call),
+        Op::Setrlimit { resource, soft } => match set_soft_limit(resource.0, soft.soft, call) {
+            Ok(_) => Outcome::Done,
+            Err(errno) => Outcome::Error(errno),
+        },
+        op => once(op, call),
+    }
+}
+
+/// Makes a call that is one system call.
+fn once(op: &Op, call: Caller<'_>) -> Outcome {
+    let mut frame = Frame::new();
+    let Some(number) = op.lower(&mut frame) else {
+        return Outcome::Broken(format!("`{}` is not for a task", op.name()));
+    };
+    match call(&mut frame, number) {
+        Ok(ret) => decode(op, ret, frame.out()),
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+/// The answer of a successful call.
+fn decode(op: &Op, ret: i64, out: &[u8]) -> Outcome {
+    match op.kind() {
+        Kind::Done => Outcome::Done,
+        Kind::Number => Outcome::Number(ret),
+        Kind::Fd => Outcome::Fd(ret as i32),
+        Kind::Stat => Outcome::Stat(Box::new(Stat::from_stat(out))),
+        Kind::Statx => Outcome::Stat(Box::new(Stat::from_statx(out))),
+        // The length alone was asked for.
+        Kind::Bytes | Kind::Names if room_of(op) == Some(0) => Outcome::Number(ret),
+        Kind::Bytes => {
+            let mut bytes = out[..(ret as usize).min(out.len())].to_vec();
+            if matches!(op, Op::Getcwd { .. }) {
+                bytes.pop();
+            }
+            Outcome::Bytes(bytes)
+        }
+        Kind::Names => {
+            let bytes = &out[..(ret as usize).min(out.len())];
+            Outcome::Names(bytes.split_inclusive(|b| *b == 0).map(|n| n[..n.len() - 1].to_vec()).collect())
+        }
+        Kind::Entries => Outcome::Entries(dirents(&out[..ret as usize])),
+        Kind::Ids => Outcome::Ids(out.chunks_exact(4).map(word).collect()),
+        Kind::Caps => {
+            let words: Vec<u64> = out.chunks_exact(4).map(|b| u64::from(word(b))).collect();
+            Outcome::Caps([words[0] | words[3] << 32, words[1] | words[4] << 32, words[2] | words[5] << 32])
+        }
+        Kind::Exec => Outcome::Broken("execve returned".to_owned()),
+    }
+}
+
+fn word(b: &[u8]) -> u32 {
+    u32::from_ne_bytes([b[0], b[1], b[2], b[3]])
+}
+
+/// The room a call of kind bytes or names was given.
+fn room_of(op: &Op) -> Option<i64> {
+    Some(match op {
+        Op::Getxattr { room, .. }
+        | Op::Lgetxattr { room, .. }
+        | Op::Fgetxattr { room, .. }
+        | Op::Listxattr { room, .. }
+        | Op::Llistxattr { room, .. }
+        | Op::Flistxattr { room, .. }
+        | Op::Listxattrat { room, .. } => room.size,
+        Op::Getxattrat { args, .. } => i64::from(args.size),
+        _ => return None,
+    })
+}
+
+/// fcntl(2) `F_GETLK`.
+fn getlk(fd: i32, command: u64, lock: &LockRange, call: Caller<'_>) -> Outcome {
+    let mut frame = Frame::new();
+    frame.int(i64::from(fd) as u64);
+    frame.int(command);
+    frame.room(32);
+    frame.fill(&lock.bytes());
+    match call(&mut frame, nr::fcntl) {
+        Ok(_) => {
+            let out = frame.out();
+            let [start, len] = [8, 16].map(|at| half_pair(&out[at..]) as i64);
+            let kind = u16::from_ne_bytes([out[0], out[1]]);
+            Outcome::Bytes(lock_text(u64::from(kind), start, len, word(&out[24..28]) == u32::MAX))
+        }
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+fn half_pair(b: &[u8]) -> u64 {
+    u64::from(word(&b[..4])) | u64::from(word(&b[4..8])) << 32
+}
+
+/// A lock as `getlk` answers it.
+pub(crate) fn lock_text(kind: u64, start: i64, len: i64, ofd: bool) -> Vec<u8> {
+    let kind_name = LockKind::NAMES.iter().find(|(_, value)| *value == kind).map_or("?", |(name, _)| name);
+    match kind_name {
+        "F_UNLCK" => kind_name.to_owned(),
+        _ => format!("{kind_name} {start} {len}{}", if ofd { " ofd" } else { "" }),
+    }
+    .into_bytes()
+}
+
+/// statfs(2), fstatfs(2).
+fn statfs(number: Nr, what: impl FnOnce(&mut Frame), space: Int, call: Caller<'_>) -> Outcome {
+    let mut frame = Frame::new();
+    what(&mut frame);
+    frame.room(120);
+    match call(&mut frame, number) {
+        Ok(_) => {
+            let out = frame.out();
+            let word = |at: usize| half_pair(&out[8 * at..]);
+            Outcome::Bytes(statfs_text([word(0), word(1), word(8), word(10)], [word(2), word(3)], space))
+        }
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+/// What `statfs` answers: type, block size, longest name and flags; or blocks and free ones.
+pub(crate) fn statfs_text(what: [u64; 4], blocks: [u64; 2], space: Int) -> Vec<u8> {
+    let [kind, bsize, namelen, flags] = what;
+    if space.0 != 0 {
+        return format!("blocks={} bfree={}", blocks[0], blocks[1]).into_bytes();
+    }
+    format!("type={kind:#x} bsize={bsize} namelen={namelen} flags={flags:#x}").into_bytes()
+}
+
+/// ioctl(2) `FS_IOC_GETFLAGS`.
+fn getflags(fd: i32, call: Caller<'_>) -> Outcome {
+    const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
+    let mut frame = Frame::new();
+    frame.int(i64::from(fd) as u64);
+    frame.int(FS_IOC_GETFLAGS);
+    frame.room(8);
+    match call(&mut frame, nr::ioctl) {
+        Ok(_) => Outcome::Number(i64::from(word(&frame.out()[..4]))),
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+/// getgroups(2), with room for as many as there can be.
+fn getgroups(call: Caller<'_>) -> Outcome {
+    const MOST: u64 = 65536;
+    let mut frame = Frame::new();
+    frame.int(MOST);
+    frame.room(MOST as usize * 4);
+    match call(&mut frame, nr::getgroups) {
+        Ok(n) => Outcome::Ids(frame.out().chunks_exact(4).take(n as usize).map(word).collect()),
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+/// Sets the soft limit of a resource and keeps the hard one; the old soft limit.
+pub(crate) fn set_soft_limit(resource: u64, soft: u64, call: Caller<'_>) -> Result<u64, i32> {
+    let mut frame = Frame::new();
+    frame.int(0);
+    frame.int(resource);
+    frame.null();
+    frame.room(16);
+    call(&mut frame, nr::prlimit64)?;
+    let old = frame.out();
+    let half = |b: &[u8]| u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
+    let (old_soft, hard) = (half(&old[..8]), half(&old[8..16]));
+    let mut frame = Frame::new();
+    frame.int(0);
+    frame.int(resource);
+    frame.bytes(&[soft.min(hard).to_ne_bytes(), hard.to_ne_bytes()].concat());
+    frame.null();
+    call(&mut frame, nr::prlimit64)?;
+    Ok(old_soft)
+}
