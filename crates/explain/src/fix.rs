@@ -1,0 +1,542 @@
+//! The smallest changes that would allow what is denied.
+//!
+//! A change is looked for in each of several manners: a group, an ACL entry, another owner, a mode bit, a capability. In
+//! each, what says no is changed on a copy, the engine makes the call again, and so on until it says yes; a manner that
+//! has no answer to some rule is given up. So every fix that is shown was tried.
+
+use rcuwalk::acl::{
+    ACL_GROUP, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, Acl, AclEntry, UncheckedAcl,
+};
+use rcuwalk::cred::CapSet;
+use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, MAY_WRITE};
+use rcuwalk::trace::Class;
+use rcuwalk::uapi::*;
+use rcuwalk::userns::UserNamespace;
+
+use crate::call::{Call, mask_letters};
+use crate::error::Error;
+use crate::identity::{Identity, Names, cap_name, in_group_by_now};
+use crate::judge::{Reader, Reason, asked, label};
+use crate::report::{Fix, Verdict};
+use crate::scene::{Mount, NodeIx, Scene};
+use crate::trial::{judge, try_call};
+
+/// Changes of one fix.
+const MOST_STEPS: usize = 8;
+
+/// How a change is looked for; the one that opens least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Group,
+    Acl,
+    Owner,
+    Mode,
+    Capability,
+    Setting,
+}
+
+const MANNERS: [Manner; 6] =
+    [Manner::Group, Manner::Acl, Manner::Owner, Manner::Mode, Manner::Capability, Manner::Setting];
+
+/// One change, made on the copy already.
+struct Step {
+    kind: &'static str,
+    command: String,
+    opens: String,
+}
+
+/// How much a kind of change opens, by rank.
+fn rank(kind: &str) -> usize {
+    const KINDS: [&str; 9] =
+        ["group", "acl", "owner", "mode", "capability", "attribute", "interpreter", "mount", "sysctl"];
+    KINDS.iter().position(|it| *it == kind).unwrap_or(KINDS.len())
+}
+
+/// Changes after which the engine allows `call`, the one that opens least first.
+pub(crate) fn fixes(
+    scene: &Scene,
+    who: &Identity,
+    names: &mut Names,
+    call: &Call,
+    interpreters: &[Vec<u8>],
+) -> Result<Vec<Fix>, Error> {
+    let mut found: Vec<Fix> = Vec::new();
+    for manner in MANNERS {
+        let copy = Copy { scene: scene.copy(), who: who.clone(), names, call, interpreters };
+        if let Some(steps) = copy.steps(manner)?
+            && let Some(fix) = joined(steps)
+            && !found.iter().any(|it| it.commands == fix.commands)
+        {
+            found.push(fix);
+        }
+    }
+    found.sort_by_key(|fix| (rank(fix.kind), fix.commands.len()));
+    Ok(found)
+}
+
+fn joined(steps: Vec<Step>) -> Option<Fix> {
+    let kind = steps.iter().map(|step| step.kind).max_by_key(|kind| rank(kind))?;
+    let opens: Vec<&str> = steps.iter().map(|step| step.opens.as_str()).collect();
+    let opens = format!("opens {}", opens.join("; and "));
+    Some(Fix { kind, commands: steps.into_iter().map(|step| step.command).collect(), opens })
+}
+
+/// The host as it would be.
+struct Copy<'a> {
+    scene: Scene,
+    who: Identity,
+    names: &'a mut Names,
+    call: &'a Call,
+    /// Where programs of the names of missing interpreters are.
+    interpreters: &'a [Vec<u8>],
+}
+
+impl Copy<'_> {
+    /// Changes in one manner until the call is allowed; `None` if that leads nowhere.
+    fn steps(mut self, manner: Manner) -> Result<Option<Vec<Step>>, Error> {
+        let mut steps = Vec::new();
+        while steps.len() < MOST_STEPS {
+            let cred = self.who.cred()?;
+            let trial = try_call(&self.scene, &cred, &self.who, self.call)?;
+            let executes = matches!(self.call, Call::Exec(_));
+            let mut reader = Reader::new(&self.scene, &cred, self.names, executes);
+            reader.read(trial.events);
+            let reason = match judge(&self.scene, &reader, &trial.result) {
+                (Verdict::Allowed, _) => return Ok(Some(steps)),
+                (Verdict::Unknown, _) | (_, None) => return Ok(None),
+                (Verdict::Denied, Some((reason, _))) => reason,
+            };
+            // The program that names the interpreter: where the walk before this one ended.
+            let before = reason.walk.checked_sub(1).and_then(|walk| reader.walks.get(walk));
+            let program = before.and_then(|walk| walk.places.iter().rev().find_map(|place| place.node));
+            let wanted = reader.walks.get(reason.walk).map(|walk| walk.path.clone());
+            let step = match (reason.rule, program, wanted) {
+                ("missing-interpreter", Some(program), Some(path)) => self.interpreter(program, &path),
+                _ => self.change(manner, &reason),
+            };
+            match step {
+                Some(step) => steps.push(step),
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Changes what says no.
+    fn change(&mut self, manner: Manner, reason: &Reason) -> Option<Step> {
+        let at = reason.node.filter(|&node| node < self.scene.nodes.len())?;
+        match reason.rule {
+            "permission" => match manner {
+                Manner::Group => self.join_group(at, reason),
+                Manner::Acl => self.add_entry(at, reason),
+                Manner::Owner => self.map_owner(at),
+                Manner::Mode => self.add_bits(at, reason),
+                Manner::Capability => self.add_dac_capability(at, reason),
+                Manner::Setting => None,
+            },
+            "sticky" => match manner {
+                Manner::Owner => self.give(at),
+                Manner::Mode => self.unstick(at),
+                Manner::Capability => self.add_capability(CAP_FOWNER, "what only owners may do, everywhere"),
+                _ => None,
+            },
+            "not-owner" | "protected-hardlinks" if manner == Manner::Capability => {
+                self.add_capability(CAP_FOWNER, "what only owners may do, everywhere")
+            }
+            "protected-symlinks" | "protected-create" if manner == Manner::Owner => self.give(at),
+            "protected-symlinks" | "protected-create" | "protected-hardlinks"
+                if manner == Manner::Setting =>
+            {
+                self.unprotect(at, reason.rule)
+            }
+            "immutable" | "append-only" => self.unflag(at, reason.rule),
+            "read-only-mount" | "read-only-superblock" | "noexec" | "nodev" | "nosymfollow" => {
+                self.remount(at, reason.rule)
+            }
+            _ => None,
+        }
+    }
+
+    fn path(&self, node: NodeIx) -> String {
+        quoted(&self.scene.path(node))
+    }
+
+    /// The name or number of the user, for commands.
+    fn user(&mut self) -> String {
+        let uid = self.who.uids[3];
+        label(uid, self.names.user(uid))
+    }
+
+    fn asks(&self, at: NodeIx, want: u32) -> String {
+        let verb = match asked(want, self.scene.nodes[at].object.kind() == S_IFDIR).as_str() {
+            "read" => "reading".to_owned(),
+            "write" => "writing".to_owned(),
+            "search" => "searching".to_owned(),
+            "execute" => "executing".to_owned(),
+            both => both.to_owned(),
+        };
+        format!("{verb} of {}", self.path(at))
+    }
+
+    /// Makes the identity a member of a group that has what is wanted.
+    fn join_group(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
+        if matches!(reason.class, Some(Class::Owner | Class::NamedUser(_))) {
+            return None;
+        }
+        let want = (reason.mask & 7) as u16;
+        let object = &self.scene.nodes[at].object;
+        let entries = object.acl.iter().flat_map(|acl| acl.entries()).copied();
+        let mask = entries.clone().find(|entry| entry.tag == ACL_MASK).map_or(7, |entry| entry.perm);
+        let named = entries.filter(|entry| matches!(entry.tag, ACL_GROUP | ACL_GROUP_OBJ)).map(|entry| {
+            let gid = if entry.tag == ACL_GROUP { entry.id } else { object.gid };
+            (gid, entry.perm & mask)
+        });
+        let by_mode = object.acl.is_none().then_some((object.gid, (object.mode >> 3 & 7) as u16));
+        let member = |gid: u32| self.who.gids[3] == gid || self.who.groups.contains(&gid);
+        // Group 0 is root's: who is in it may do much that has nothing to do with this.
+        let gid = by_mode
+            .into_iter()
+            .chain(named)
+            .find(|&(gid, perm)| gid != 0 && gid != u32::MAX && want & !perm == 0 && !member(gid))?
+            .0;
+        self.who.groups.push(gid);
+        let group = label(gid, self.names.group(gid));
+        let user = self.names.user(self.who.uids[3])?;
+        // Somebody may have made it a member after it logged in.
+        if in_group_by_now(&user, gid) {
+            return Some(Step {
+                kind: "group",
+                command: format!("su - {user}"),
+                opens: format!("nothing new: {user} is in group {group} by now, and a new login has it"),
+            });
+        }
+        Some(Step {
+            kind: "group",
+            command: format!("usermod -aG {group} {user}"),
+            opens: format!("everything that group {group} may do to {user}, from the next login on"),
+        })
+    }
+
+    /// Gives the identity an entry of the ACL, or the mask the bits that it holds back.
+    fn add_entry(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
+        let (want, uid) = ((reason.mask & 7) as u16, self.who.uids[3]);
+        let fstype = self.scene.mounts[self.scene.nodes[at].mount].fstype.as_str();
+        if reason.class == Some(Class::Owner) || ["vfat", "exfat", "msdos", "proc", "sysfs"].contains(&fstype)
+        {
+            return None;
+        }
+        let held_back = reason.acl_mask.is_some_and(|mask| reason.mask & 7 & !mask != 0)
+            && reason.mask & 7 & !reason.bits == 0;
+        let acl = wider_acl(&self.scene.nodes[at].object, uid, want, held_back)?;
+        let entry = |tag: u16, id: u32| {
+            let mut entries = acl.entries().iter();
+            entries
+                .find(|entry| entry.tag == tag && (tag == ACL_MASK || entry.id == id))
+                .map_or(0, |e| e.perm)
+        };
+        let (mask, named) = (entry(ACL_MASK, 0), entry(ACL_USER, uid));
+        let (user, path, asks) = (self.user(), self.path(at), self.asks(at, reason.mask));
+        self.scene.change(at, |object| {
+            object.mode = object.mode & !0o777 | acl.equiv_mode().0;
+            object.acl = Some(acl.clone());
+        });
+        Some(if held_back {
+            let letters = mask_letters(u32::from(mask));
+            Step {
+                kind: "acl",
+                command: format!("setfacl -m m::{letters} {path}"),
+                opens: format!("{asks} to all whom its ACL grants more than the mask does"),
+            }
+        } else {
+            let letters = mask_letters(u32::from(named));
+            Step {
+                kind: "acl",
+                command: format!("setfacl -m u:{user}:{letters} {path}"),
+                opens: format!("{asks} to {user}"),
+            }
+        })
+    }
+
+    /// Gives an object whose owner the user namespace does not have to the namespace's root.
+    fn map_owner(&mut self, at: NodeIx) -> Option<Step> {
+        let maps = self.who.user_ns.as_ref()?;
+        let root = |map: &[(u32, u32, u32)]| map.iter().find(|extent| extent.0 == 0).map(|extent| extent.1);
+        let (uid, gid) = (root(&maps.uid_map)?, root(&maps.gid_map)?);
+        let object = &self.scene.nodes[at].object;
+        if (object.uid, object.gid) == (uid, gid) {
+            return None;
+        }
+        let path = self.path(at);
+        self.scene.change(at, |object| (object.uid, object.gid) = (uid, gid));
+        Some(Step {
+            kind: "owner",
+            command: format!("chown {uid}:{gid} {path}"),
+            opens: format!("{path} to root of the user namespace, and takes it from its owner"),
+        })
+    }
+
+    /// Gives an object to the identity.
+    fn give(&mut self, at: NodeIx) -> Option<Step> {
+        let (uid, user, path) = (self.who.uids[3], self.user(), self.path(at));
+        self.scene.change(at, |object| object.uid = uid);
+        Some(Step {
+            kind: "owner",
+            command: format!("chown -h {user} {path}"),
+            opens: format!("{path} to {user}, and takes it from its owner"),
+        })
+    }
+
+    /// Adds permission bits to the class that answered.
+    fn add_bits(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
+        let has_acl = self.scene.nodes[at].object.acl.is_some();
+        let (letter, shift) = match reason.class? {
+            Class::Owner => ('u', 6),
+            Class::Group if !has_acl => ('g', 3),
+            Class::Other => ('o', 0),
+            _ => return None,
+        };
+        let missing = reason.mask & 7 & !reason.bits;
+        let letters: String = mask_letters(missing).chars().filter(|&c| c != '-').collect();
+        let (path, asks) = (self.path(at), self.asks(at, missing));
+        let group = label(self.scene.nodes[at].object.gid, self.names.group(self.scene.nodes[at].object.gid));
+        self.scene.change(at, |object| {
+            object.mode |= missing << shift;
+            if let Some(acl) = &object.acl {
+                let mut acl = acl.clone();
+                acl.chmod_masq(object.mode);
+                object.acl = Some(acl);
+            }
+        });
+        let whom = match letter {
+            'u' => "its owner".to_owned(),
+            'g' => format!("group {group}"),
+            _ => "everybody".to_owned(),
+        };
+        Some(Step {
+            kind: "mode",
+            command: format!("chmod {letter}+{letters} {path}"),
+            opens: format!("{asks} to {whom}"),
+        })
+    }
+
+    fn unstick(&mut self, victim: NodeIx) -> Option<Step> {
+        let dir = self.scene.nodes[victim].parent;
+        let path = self.path(dir);
+        self.scene.change(dir, |object| object.mode &= !S_ISVTX);
+        Some(Step {
+            kind: "mode",
+            command: format!("chmod -t {path}"),
+            opens: format!("everybody's entries in {path} to all who may write there"),
+        })
+    }
+
+    fn add_dac_capability(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
+        let is_dir = self.scene.nodes[at].object.kind() == S_IFDIR;
+        let reads = if is_dir { reason.mask & MAY_WRITE == 0 } else { reason.mask & 7 == 4 };
+        if reads {
+            self.add_capability(CAP_DAC_READ_SEARCH, "reading of every file and directory")
+        } else {
+            self.add_capability(CAP_DAC_OVERRIDE, "reading and writing of everything")
+        }
+    }
+
+    fn add_capability(&mut self, cap: u32, what: &str) -> Option<Step> {
+        let set = self.who.effective() | CapSet::of(&[cap]);
+        if set == self.who.effective() {
+            return None;
+        }
+        self.who.grant(set);
+        let [_, gid, ..] = self.who.gids;
+        let name = cap_name(cap).trim_start_matches("CAP_").to_lowercase();
+        let uid = self.who.uids[3];
+        let groups = match (self.names.user(uid), &self.who.groups[..]) {
+            (Some(_), _) => "--init-groups".to_owned(),
+            (None, []) => "--clear-groups".to_owned(),
+            (None, groups) => {
+                let groups: Vec<String> = groups.iter().map(u32::to_string).collect();
+                format!("--groups {}", groups.join(","))
+            }
+        };
+        let user = self.user();
+        Some(Step {
+            kind: "capability",
+            command: format!(
+                "setpriv --reuid {uid} --regid {gid} {groups} --inh-caps +{name} --ambient-caps +{name} COMMAND"
+            ),
+            opens: format!("{what} to that program of {user}"),
+        })
+    }
+
+    fn unflag(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
+        let (letter, flag) = if rule == "immutable" { ('i', IFLAG_IMMUTABLE) } else { ('a', IFLAG_APPEND) };
+        let path = self.path(at);
+        self.scene.change(at, |object| object.iflags &= !flag);
+        Some(Step {
+            kind: "attribute",
+            command: format!("chattr -{letter} {path}"),
+            opens: format!("{path} to all who have permission"),
+        })
+    }
+
+    fn remount(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
+        let ix = self.scene.nodes[at].mount;
+        let mount = &mut self.scene.mounts[ix];
+        if mount.unseen || ["iso9660", "squashfs", "erofs"].contains(&mount.fstype.as_str()) {
+            return None;
+        }
+        let point = quoted(&mount.point);
+        let superblock = rule == "read-only-superblock";
+        let (word, opens) = match rule {
+            "noexec" => ("exec", "running of programs"),
+            "nodev" => ("dev", "devices"),
+            "nosymfollow" => ("symfollow", "links"),
+            _ => ("rw", "writing"),
+        };
+        mount.options.read_only &= word != "rw";
+        mount.options.noexec &= word != "exec";
+        mount.options.nodev &= word != "dev";
+        mount.options.nosymfollow &= word != "symfollow";
+        if superblock {
+            mount.sb_read_only = false;
+        }
+        let bind = if superblock { "" } else { "bind," };
+        let kept = kept_options(mount);
+        Some(Step {
+            kind: "mount",
+            command: format!("mount -o remount,{bind}{word}{kept} {point}"),
+            opens: format!("{opens} below {point} to all who have permission"),
+        })
+    }
+
+    fn unprotect(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
+        let protected = &mut self.scene.protected;
+        let name = match rule {
+            "protected-symlinks" => {
+                protected.symlinks = false;
+                "protected_symlinks"
+            }
+            "protected-hardlinks" => {
+                protected.hardlinks = false;
+                "protected_hardlinks"
+            }
+            _ if self.scene.nodes[at].object.kind() == S_IFIFO => {
+                protected.fifos = 0;
+                "protected_fifos"
+            }
+            _ => {
+                protected.regular = 0;
+                "protected_regular"
+            }
+        };
+        Some(Step {
+            kind: "sysctl",
+            command: format!("sysctl -w fs.{name}=0"),
+            opens: "traps in sticky directories, to everybody on this machine".to_owned(),
+        })
+    }
+
+    /// Has a script name an interpreter that is there.
+    fn interpreter(&mut self, script: NodeIx, missing: &[u8]) -> Option<Step> {
+        let without_cr = missing.strip_suffix(b"\r");
+        let base = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec);
+        let found = match without_cr {
+            Some(path) => self.interpreters.iter().find(|it| *it == path)?,
+            None => self.interpreters.iter().find(|it| base(it) == base(missing) && *it != missing)?,
+        };
+        let line = self.scene.nodes[script].object.contents.as_ref()?.first()?.1.clone();
+        let at =
+            line.starts_with(b"#!").then(|| line.windows(missing.len()).position(|it| it == missing))??;
+        let mut new = line[..at].to_vec();
+        new.extend_from_slice(found);
+        new.extend_from_slice(&line[at + missing.len()..]);
+        let path = self.path(script);
+        let command = match without_cr {
+            Some(_) => format!("sed -i '1s/\\r$//' {path}"),
+            None => format!("sed -i '1s|{}|{}|' {path}", missing.escape_ascii(), found.escape_ascii()),
+        };
+        let opens = format!("nothing: {path} runs with {}", found.escape_ascii());
+        self.scene.change(script, |object| {
+            object.size = object.size.saturating_sub(line.len() as u64) + new.len() as u64;
+            object.contents = Some(vec![(0, new.clone())]);
+        });
+        Some(Step { kind: "interpreter", command, opens })
+    }
+}
+
+/// The ACL with an entry for the user, or with a wider mask.
+fn wider_acl(object: &crate::scene::Object, uid: u32, want: u16, mask_only: bool) -> Option<Acl> {
+    let mode = object.mode;
+    let mut entries: Vec<AclEntry> = match &object.acl {
+        Some(acl) => acl.entries().to_vec(),
+        None => [(ACL_USER_OBJ, 6), (ACL_GROUP_OBJ, 3), (ACL_OTHER, 0)]
+            .map(|(tag, shift)| AclEntry::new(tag, (mode >> shift & 7) as u16))
+            .to_vec(),
+    };
+    if mask_only {
+        entries.iter_mut().filter(|entry| entry.tag == ACL_MASK).for_each(|entry| entry.perm |= want);
+    } else {
+        match entries.iter_mut().find(|entry| entry.tag == ACL_USER && entry.id == uid) {
+            Some(entry) => entry.perm |= want,
+            None => entries.push(AclEntry::user(uid, want)),
+        }
+        // setfacl(1) makes the mask what all entries that it bounds have together.
+        let bounded = [ACL_USER, ACL_GROUP_OBJ, ACL_GROUP];
+        let mask = entries.iter().filter(|it| bounded.contains(&it.tag)).fold(0, |mask, it| mask | it.perm);
+        entries.retain(|entry| entry.tag != ACL_MASK);
+        entries.push(AclEntry::new(ACL_MASK, mask));
+    }
+    entries.sort_by_key(|entry| (entry.tag, entry.id));
+    UncheckedAcl::new(entries).validate(&UserNamespace::init()).ok()
+}
+
+/// The restrictions that a remount must name to keep them.
+fn kept_options(mount: &Mount) -> String {
+    let o = mount.options;
+    let all = [
+        (o.read_only, ",ro"),
+        (o.nosuid, ",nosuid"),
+        (o.nodev, ",nodev"),
+        (o.noexec, ",noexec"),
+        (o.nosymfollow, ",nosymfollow"),
+    ];
+    all.into_iter().filter(|(on, _)| *on).map(|(_, word)| word).collect()
+}
+
+/// A path for a shell.
+fn quoted(path: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+@:,%".contains(byte);
+    match std::str::from_utf8(path) {
+        Ok(text) if path.iter().all(plain) && !path.starts_with(b"-") => text.to_owned(),
+        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', "'\\''")),
+        _ => {
+            let escaped: String = path
+                .iter()
+                .map(|&byte| match byte {
+                    b'\'' | b'\\' => format!("\\{}", byte as char),
+                    0x20..0x7f => (byte as char).to_string(),
+                    byte => format!("\\x{byte:02x}"),
+                })
+                .collect();
+            format!("$'{escaped}'")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_a_shell() {
+        assert_eq!(quoted(b"/a/b.c"), "/a/b.c");
+        assert_eq!(quoted(b"/a b'c"), r"'/a b'\''c'");
+        assert_eq!(quoted(b"/a\n\xff'"), r"$'/a\x0a\xff\''");
+    }
+
+    #[test]
+    fn a_remount_keeps_what_else_is_forbidden() {
+        let mut mount = Mount::default();
+        (mount.options.nosuid, mount.options.noexec) = (true, true);
+        assert_eq!(kept_options(&mount), ",nosuid,noexec");
+    }
+}

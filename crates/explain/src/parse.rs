@@ -1,0 +1,373 @@
+//! System calls as strace(1) writes them: `openat(AT_FDCWD, "/etc/shadow", O_RDONLY|O_CLOEXEC) = -1 EACCES (...)`.
+
+use std::collections::BTreeMap;
+
+use rcuwalk::uapi::*;
+
+use crate::call::{ACCESS, AT, Call, OPEN, RENAME, RESOLVE};
+use crate::error::Error;
+
+/// An argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Value {
+    /// A string or a bare path.
+    Text(Vec<u8>),
+    /// A number, flags joined by `|`.
+    Number(i64),
+    /// `{name=value, ...}`, as far as the values are numbers.
+    Fields(BTreeMap<String, i64>),
+    /// Anything else: pointers, buffers, lists.
+    Opaque,
+}
+
+impl Call {
+    /// Reads a call. `PATH` stands for `path`; what follows the closing parenthesis is passed over, and so are arguments
+    /// that decide nothing, such as buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`]: not a call, one that is not known, wrong arguments, a descriptor other than `AT_FDCWD`.
+    ///
+    /// ```
+    /// use rcuwalk_explain::Call;
+    /// use rcuwalk::uapi::{O_CLOEXEC, O_RDONLY};
+    /// let call = Call::parse("openat(AT_FDCWD, \"/etc/shadow\", O_RDONLY|O_CLOEXEC) = -1 EACCES", b"")?;
+    /// assert_eq!(call, Call::Open(b"/etc/shadow".to_vec(), O_RDONLY | O_CLOEXEC, 0));
+    /// # Ok::<(), rcuwalk_explain::Error>(())
+    /// ```
+    pub fn parse(text: &str, path: &[u8]) -> Result<Call, Error> {
+        let wrong = |why: String| Error::Usage(format!("--call '{text}': {why}"));
+        let (name, rest) = text
+            .trim()
+            .split_once('(')
+            .ok_or_else(|| wrong("a call looks like open(\"/f\", O_RDONLY)".to_owned()))?;
+        let values = arguments(rest, path).map_err(wrong)?;
+        Arguments { values, at: 0 }.call(name.trim()).map_err(wrong)
+    }
+}
+
+/// The arguments that are not consumed yet.
+struct Arguments {
+    values: Vec<Value>,
+    at: usize,
+}
+
+type Parsed<T> = Result<T, String>;
+
+impl Arguments {
+    fn next(&mut self) -> Option<Value> {
+        self.at += 1;
+        self.values.get(self.at - 1).cloned()
+    }
+
+    fn path(&mut self) -> Parsed<Vec<u8>> {
+        match self.next() {
+            Some(Value::Text(path)) => Ok(path),
+            _ => Err(format!("argument {} must be a path", self.at)),
+        }
+    }
+
+    fn number(&mut self) -> Parsed<i64> {
+        match self.next() {
+            Some(Value::Number(number)) => Ok(number),
+            _ => Err(format!("argument {} must be a number or flags", self.at)),
+        }
+    }
+
+    fn int(&mut self) -> Parsed<i32> {
+        self.number().map(|number| number as i32)
+    }
+
+    /// A number that may be left out.
+    fn optional(&mut self) -> Parsed<i64> {
+        if self.at >= self.values.len() { Ok(0) } else { self.number() }
+    }
+
+    /// A path relative to a descriptor.
+    fn at_path(&mut self) -> Parsed<Vec<u8>> {
+        if self.number()? != i64::from(AT_FDCWD) {
+            return Err("only AT_FDCWD can stand for a directory".to_owned());
+        }
+        self.path()
+    }
+
+    fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    fn call(mut self, name: &str) -> Parsed<Call> {
+        Ok(match name {
+            "access" => Call::Access(self.path()?, self.int()?, 0),
+            "faccessat" => Call::Access(self.at_path()?, self.int()?, 0),
+            "faccessat2" => Call::Access(self.at_path()?, self.int()?, self.int()?),
+            "stat" => Call::Stat(self.path()?, 0),
+            "lstat" => Call::Stat(self.path()?, AT_SYMLINK_NOFOLLOW),
+            "statx" => Call::Stat(self.at_path()?, self.int()?),
+            "newfstatat" | "fstatat" => {
+                let path = self.at_path()?;
+                self.skip();
+                Call::Stat(path, self.optional()? as i32)
+            }
+            "readlink" => Call::Readlink(self.path()?),
+            "readlinkat" => Call::Readlink(self.at_path()?),
+            "open" => Call::Open(self.path()?, self.int()?, self.optional()? as u32),
+            "openat" => Call::Open(self.at_path()?, self.int()?, self.optional()? as u32),
+            "creat" => Call::Open(self.path()?, O_CREAT | O_WRONLY | O_TRUNC, self.int()? as u32),
+            "openat2" => self.openat2()?,
+            "execve" => Call::Exec(self.path()?),
+            "execveat" => Call::Exec(self.at_path()?),
+            "chdir" => Call::Chdir(self.path()?),
+            name => return self.change(name),
+        })
+    }
+
+    /// Calls that change something.
+    fn change(mut self, name: &str) -> Parsed<Call> {
+        Ok(match name {
+            "mkdir" => Call::Mkdir(self.path()?, self.int()? as u32),
+            "mkdirat" => Call::Mkdir(self.at_path()?, self.int()? as u32),
+            "mknod" => Call::Mknod(self.path()?, self.int()? as u32, self.optional()? as u64),
+            "mknodat" => Call::Mknod(self.at_path()?, self.int()? as u32, self.optional()? as u64),
+            "symlink" => Call::Symlink(self.path()?, self.path()?),
+            "symlinkat" => Call::Symlink(self.path()?, self.at_path()?),
+            "link" => Call::Link(self.path()?, self.path()?, 0),
+            "linkat" => Call::Link(self.at_path()?, self.at_path()?, self.int()?),
+            "unlink" => Call::Unlink(self.path()?),
+            "rmdir" => Call::Rmdir(self.path()?),
+            "unlinkat" => {
+                let path = self.at_path()?;
+                if self.int()? & AT_REMOVEDIR != 0 { Call::Rmdir(path) } else { Call::Unlink(path) }
+            }
+            "rename" => Call::Rename(self.path()?, self.path()?, 0),
+            "renameat" => Call::Rename(self.at_path()?, self.at_path()?, 0),
+            "renameat2" => Call::Rename(self.at_path()?, self.at_path()?, self.int()? as u32),
+            "chmod" => Call::Chmod(self.path()?, self.int()? as u32),
+            "fchmodat" | "fchmodat2" => Call::Chmod(self.at_path()?, self.int()? as u32),
+            "chown" => Call::Chown(self.path()?, self.int()? as u32, self.int()? as u32, 0),
+            "lchown" => {
+                Call::Chown(self.path()?, self.int()? as u32, self.int()? as u32, AT_SYMLINK_NOFOLLOW)
+            }
+            "fchownat" => Call::Chown(self.at_path()?, self.int()? as u32, self.int()? as u32, self.int()?),
+            "truncate" => Call::Truncate(self.path()?, self.number()?),
+            _ => return Err(format!("{name} is not known; openat2, rename, mkdir and the like are")),
+        })
+    }
+
+    /// `openat2(dirfd, path, {flags=..., mode=..., resolve=...}, size)`, or with the three as arguments.
+    fn openat2(&mut self) -> Parsed<Call> {
+        let path =
+            if let Some(Value::Text(_)) = self.values.first() { self.path()? } else { self.at_path()? };
+        let fields = match self.next() {
+            Some(Value::Fields(fields)) => fields,
+            Some(Value::Number(flags)) => {
+                let (mode, resolve) = (self.optional()?, self.optional()?);
+                BTreeMap::from([("flags".into(), flags), ("mode".into(), mode), ("resolve".into(), resolve)])
+            }
+            _ => return Err("openat2 takes {flags=O_RDONLY, mode=0, resolve=RESOLVE_BENEATH}".to_owned()),
+        };
+        let field = |name: &str| fields.get(name).copied().unwrap_or(0) as u64;
+        Ok(Call::Open2(path, field("flags"), field("mode"), field("resolve")))
+    }
+}
+
+/// Splits what stands between the parentheses, and reads it.
+fn arguments(text: &str, path: &[u8]) -> Parsed<Vec<Value>> {
+    let (mut pieces, mut piece) = (Vec::new(), String::new());
+    let (mut depth, mut quoted, mut escaped) = (0_u32, false, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.checked_sub(1).ok_or("a bracket too many")?,
+            ')' if depth == 0 => {
+                pieces.push(piece);
+                let pieces = pieces.iter().map(|piece| piece.trim());
+                return pieces.filter(|piece| !piece.is_empty()).map(|piece| value(piece, path)).collect();
+            }
+            ',' if depth == 0 => {
+                pieces.push(std::mem::take(&mut piece));
+                continue;
+            }
+            _ => {}
+        }
+        piece.push(c);
+    }
+    Err("the closing parenthesis is missing".to_owned())
+}
+
+fn value(text: &str, path: &[u8]) -> Parsed<Value> {
+    if text == "PATH" {
+        return Ok(Value::Text(path.to_vec()));
+    }
+    if text.starts_with('"') {
+        return string(text).map(Value::Text);
+    }
+    if text.starts_with(['/', '.']) && text != "..." {
+        return Ok(Value::Text(text.as_bytes().to_vec()));
+    }
+    if let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+        let field = |field: &str| {
+            let (name, value) = field.split_once('=')?;
+            Some((name.trim().to_owned(), number(value.trim()).ok()?))
+        };
+        return Ok(Value::Fields(inner.split(',').filter_map(field).collect()));
+    }
+    if text.starts_with(['[', '0']) && number(text).is_err() || text == "..." || text == "NULL" {
+        return Ok(Value::Opaque);
+    }
+    // strace shows what a descriptor is: AT_FDCWD</home/alice>.
+    number(text.split('<').next().unwrap_or(text)).map(Value::Number)
+}
+
+/// A number, or names joined by `|`.
+fn number(text: &str) -> Parsed<i64> {
+    text.split('|').try_fold(0, |all, word| Ok(all | one_number(word.trim())?))
+}
+
+fn one_number(word: &str) -> Parsed<i64> {
+    let named =
+        [ACCESS, OPEN, AT, RESOLVE, RENAME, OTHERS].into_iter().flatten().find(|(name, _)| *name == word);
+    if let Some((_, value)) = named {
+        return Ok(*value);
+    }
+    let parsed = match word.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16),
+        None if word.len() > 1 && word.starts_with('0') => {
+            i64::from_str_radix(&word[1..].replace('o', ""), 8)
+        }
+        None => word.parse(),
+    };
+    parsed.map_err(|_| format!("'{word}' is neither a number nor a flag that is known"))
+}
+
+/// Values that no flag word of its own has.
+const OTHERS: &[(&str, i64)] = &[
+    ("F_OK", 0),
+    ("O_RDONLY", 0),
+    ("AT_FDCWD", AT_FDCWD as i64),
+    ("AT_EACCESS", AT_EACCESS as i64),
+    ("AT_REMOVEDIR", AT_REMOVEDIR as i64),
+    ("AT_STATX_SYNC_AS_STAT", 0),
+    ("S_IFREG", S_IFREG as i64),
+    ("S_IFDIR", S_IFDIR as i64),
+    ("S_IFCHR", S_IFCHR as i64),
+    ("S_IFBLK", S_IFBLK as i64),
+    ("S_IFIFO", S_IFIFO as i64),
+    ("S_IFSOCK", S_IFSOCK as i64),
+];
+
+/// A string in quotes, with the escapes of C.
+fn string(text: &str) -> Parsed<Vec<u8>> {
+    let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let mut bytes = inner.ok_or("a string is cut off")?.bytes().peekable();
+    let mut out = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'n') => out.push(b'\n'),
+            Some(b't') => out.push(b'\t'),
+            Some(b'r') => out.push(b'\r'),
+            Some(b'x') => {
+                let digits: Vec<u8> = (0..2).filter_map(|_| bytes.next_if(u8::is_ascii_hexdigit)).collect();
+                let digits = String::from_utf8_lossy(&digits).into_owned();
+                out.push(u8::from_str_radix(&digits, 16).map_err(|_| "\\x without digits")?);
+            }
+            Some(digit @ b'0'..=b'7') => {
+                let mut n = digit - b'0';
+                for _ in 0..2 {
+                    match bytes.next_if(|b| (b'0'..=b'7').contains(b)) {
+                        Some(digit) => n = n.wrapping_mul(8).wrapping_add(digit - b'0'),
+                        None => break,
+                    }
+                }
+                out.push(n);
+            }
+            Some(other) => out.push(other),
+            None => return Err("a string is cut off".to_owned()),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Call {
+        Call::parse(text, b"/given").unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn what_strace_writes_is_read() {
+        let f = || b"/f".to_vec();
+        assert_eq!(parse(r#"access("/f", R_OK|W_OK) = 0"#), Call::Access(f(), R_OK | W_OK, 0));
+        assert_eq!(
+            parse(
+                r#"openat(AT_FDCWD</home/x>, "/f", O_WRONLY|O_CREAT|O_TRUNC, 0666) = -1 EACCES (Permission denied)"#
+            ),
+            Call::Open(f(), O_WRONLY | O_CREAT | O_TRUNC, 0o666)
+        );
+        assert_eq!(
+            parse(
+                r#"openat2(AT_FDCWD, "/f", {flags=O_RDONLY|O_CLOEXEC, mode=0, resolve=RESOLVE_BENEATH|RESOLVE_NO_XDEV}, 24)"#
+            ),
+            Call::Open2(f(), O_CLOEXEC as u64, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV)
+        );
+        assert_eq!(
+            parse(r#"newfstatat(AT_FDCWD, "/f", 0x7ffe8a, AT_SYMLINK_NOFOLLOW) = -1 ENOENT"#),
+            Call::Stat(f(), AT_SYMLINK_NOFOLLOW)
+        );
+        assert_eq!(parse(r#"execve("/f", ["f", "a, b)"], 0x7ffe /* 9 vars */) = 0"#), Call::Exec(f()));
+        assert_eq!(parse(r#"unlinkat(AT_FDCWD, "/f", AT_REMOVEDIR)"#), Call::Rmdir(f()));
+        assert_eq!(
+            parse(r#"rename("/f", "a \"b\"\303\244\x01\n")"#),
+            Call::Rename(f(), b"a \"b\"\xc3\xa4\x01\n".to_vec(), 0)
+        );
+        assert_eq!(parse("mkdir(PATH, 0755)"), Call::Mkdir(b"/given".to_vec(), 0o755));
+        assert_eq!(parse("chown(./x, -1, 50)"), Call::Chown(b"./x".to_vec(), u32::MAX, 50, 0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in [
+            "open",
+            "open(",
+            "open()",
+            "open(PATH)",
+            "open(3, 4)",
+            "open(PATH, O_NONSENSE)",
+            "fly(PATH)",
+            "openat(3, PATH, 0)",
+            "open(\"x, 0)",
+            "openat2(AT_FDCWD, PATH, [])",
+            "open(PATH, 0]",
+        ] {
+            assert!(matches!(Call::parse(wrong, b"/f"), Err(Error::Usage(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn calls_are_written_as_they_are_read() {
+        for text in [
+            r#"faccessat2(AT_FDCWD, "/f", R_OK|X_OK, AT_EACCESS|AT_SYMLINK_NOFOLLOW)"#,
+            r#"newfstatat(AT_FDCWD, "/f", AT_SYMLINK_NOFOLLOW)"#,
+            r#"openat(AT_FDCWD, "/f\n", O_RDWR|O_CREAT|O_EXCL|O_SYNC|O_CLOEXEC, 0o640)"#,
+            r#"openat2(AT_FDCWD, "f", {flags=O_RDONLY|O_PATH, mode=0o0, resolve=RESOLVE_IN_ROOT})"#,
+            r#"renameat2(AT_FDCWD, "a", AT_FDCWD, "b", RENAME_EXCHANGE)"#,
+            r#"fchownat(AT_FDCWD, "a", -1, 5, AT_SYMLINK_NOFOLLOW)"#,
+            r#"linkat(AT_FDCWD, "a", AT_FDCWD, "b", AT_SYMLINK_FOLLOW)"#,
+            r#"truncate("a", 7)"#,
+        ] {
+            // faccessat2's third argument stands where newfstatat has a buffer.
+            let text = text.replacen("\"/f\", AT_", "\"/f\", {}, AT_", 1);
+            let written = parse(&text).to_string();
+            assert_eq!(written, text.replacen("{}, ", "", 1));
+        }
+    }
+}

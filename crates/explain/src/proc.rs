@@ -1,0 +1,167 @@
+//! What `/proc` says: mounts, credentials, id maps, settings. Functions of text; [`crate::probe`] and
+//! [`crate::identity`] read the files.
+
+use std::collections::BTreeMap;
+
+use rcuwalk::MountOptions;
+use rcuwalk::cred::CapSet;
+use rcuwalk::userns::IdExtent;
+
+use crate::scene::Mount;
+
+/// Reads `mountinfo`: the mounts by number. Lines that make no sense are passed over.
+pub(crate) fn mountinfo(text: &[u8]) -> BTreeMap<u64, Mount> {
+    text.split(|&b| b == b'\n').filter_map(mountinfo_line).map(|mount| (mount.id, mount)).collect()
+}
+
+fn mountinfo_line(line: &[u8]) -> Option<Mount> {
+    let words: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+    let dash = words.iter().position(|word| *word == b"-")?;
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let options = text(words.get(5)?);
+    let has = |wanted: &str| options.split(',').any(|option| option == wanted);
+    let super_options = text(words.get(dash + 3).copied().unwrap_or_default());
+    Some(Mount {
+        id: text(words.first()?).parse().ok()?,
+        options: MountOptions {
+            read_only: has("ro"),
+            noexec: has("noexec"),
+            nosuid: has("nosuid"),
+            nodev: has("nodev"),
+            nosymfollow: has("nosymfollow"),
+            ..MountOptions::default()
+        },
+        sb_read_only: super_options.split(',').any(|option| option == "ro"),
+        idmapped: has("idmapped"),
+        fstype: text(words.get(dash + 1)?),
+        source: String::from_utf8_lossy(&unescape(words.get(dash + 2)?)).into_owned(),
+        point: unescape(words.get(4)?),
+        super_options,
+        unseen: false,
+    })
+}
+
+/// Undoes the octal escapes of `mountinfo`.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).filter(|d| first == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
+        match octal {
+            Some(digits) => {
+                out.push(digits.iter().fold(0_u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0')));
+                rest = &behind[3..];
+            }
+            None => {
+                out.push(first);
+                rest = behind;
+            }
+        }
+    }
+    out
+}
+
+/// What `status` says of the credential of a process; ids as the reader's user namespace shows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Real, effective, saved, file system.
+    pub(crate) uids: [u32; 4],
+    pub(crate) gids: [u32; 4],
+    pub(crate) groups: Vec<u32>,
+    pub(crate) umask: u32,
+    pub(crate) inheritable: CapSet,
+    pub(crate) permitted: CapSet,
+    pub(crate) effective: CapSet,
+    pub(crate) bounding: CapSet,
+    pub(crate) ambient: CapSet,
+    pub(crate) no_new_privs: bool,
+    /// A seccomp filter or strict mode is in force.
+    pub(crate) seccomp: bool,
+}
+
+/// Reads `status`. `None` if the ids are missing.
+pub(crate) fn status(text: &str) -> Option<Status> {
+    let mut status = Status::default();
+    let mut ids = 0;
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else { continue };
+        let value = value.trim();
+        let caps = || u64::from_str_radix(value, 16).ok().map(|bits| CapSet(bits) & CapSet::FULL);
+        match key {
+            "Uid" => (status.uids, ids) = (four(value)?, ids + 1),
+            "Gid" => (status.gids, ids) = (four(value)?, ids + 1),
+            "Groups" => status.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect(),
+            "Umask" => status.umask = u32::from_str_radix(value, 8).ok()?,
+            "CapInh" => status.inheritable = caps()?,
+            "CapPrm" => status.permitted = caps()?,
+            "CapEff" => status.effective = caps()?,
+            "CapBnd" => status.bounding = caps()?,
+            "CapAmb" => status.ambient = caps()?,
+            "NoNewPrivs" => status.no_new_privs = value == "1",
+            "Seccomp" => status.seccomp = value != "0",
+            _ => {}
+        }
+    }
+    (ids == 2).then_some(status)
+}
+
+fn four(value: &str) -> Option<[u32; 4]> {
+    let ids: Vec<u32> = value.split_whitespace().map_while(|id| id.parse().ok()).collect();
+    ids.try_into().ok()
+}
+
+/// Reads `uid_map` or `gid_map`.
+pub(crate) fn id_map(text: &str) -> Vec<IdExtent> {
+    let extent = |line: &str| {
+        let ids: Vec<u32> = line.split_whitespace().map_while(|id| id.parse().ok()).collect();
+        let [first, lower, count] = ids[..] else { return None };
+        Some(IdExtent { first, lower, count })
+    };
+    text.lines().filter_map(extent).collect()
+}
+
+/// Whether these maps leave every id as it is.
+pub(crate) fn is_identity(map: &[IdExtent]) -> bool {
+    matches!(map, [IdExtent { first: 0, lower: 0, count: u32::MAX }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read() {
+        let text = b"27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda ro,discard\n\
+            28 27 0:25 /x /a\\040b ro,nosuid,nodev,noexec,nosymfollow,idmapped - tmpfs none rw\n\
+            nonsense\n";
+        let mounts = mountinfo(text);
+        assert_eq!(mounts.len(), 2);
+        let root = &mounts[&27];
+        assert!(!root.options.read_only && root.sb_read_only && root.fstype == "ext4");
+        let other = &mounts[&28];
+        assert_eq!(other.point, b"/a b");
+        let o = other.options;
+        assert!(o.read_only && o.nosuid && o.nodev && o.noexec && o.nosymfollow && other.idmapped);
+        assert!(!other.sb_read_only && other.source == "none");
+    }
+
+    #[test]
+    fn credentials_are_read() {
+        let text = "Name:\tx\nUmask:\t0027\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapInh:\t0000000000000000\n\
+            CapPrm:\t00000000a80425fb\nCapEff:\t0000000000000002\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+        let status = status(text).unwrap();
+        assert_eq!((status.uids, status.gids), ([1, 2, 3, 4], [5, 6, 7, 8]));
+        assert_eq!((status.groups.as_slice(), status.umask), (&[9, 10][..], 0o027));
+        assert_eq!(status.effective, CapSet(2));
+        assert!(status.no_new_privs && status.seccomp);
+        assert_eq!(super::status("Uid:\t1\t2\t3\t4\n"), None);
+    }
+
+    #[test]
+    fn maps_are_read() {
+        let map = id_map("         0     100000      65536\n     65536          1  2\n");
+        assert_eq!(map.len(), 2);
+        assert_eq!((map[1].first, map[1].lower, map[1].count), (65536, 1, 2));
+        assert!(is_identity(&id_map("0 0 4294967295\n")) && !is_identity(&map));
+    }
+}

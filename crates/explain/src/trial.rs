@@ -1,0 +1,262 @@
+//! One question: the engine makes the call, and the answer is put together.
+
+use rcuwalk::cred::Cred;
+use rcuwalk::errno::Errno;
+use rcuwalk::trace::Event;
+use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO};
+
+use crate::call::{Call, Outcome, What, trimmed};
+use crate::error::Error;
+use crate::fix::fixes;
+use crate::identity::{Identity, Names, cap_name};
+use crate::judge::{Reader, Reason, label, tell};
+use crate::probe::{Place, Probe};
+use crate::report::{Answer, Id, Report, SCHEMA, Text, Verdict, Who};
+use crate::scene::{NodeIx, Scene, View, World};
+use crate::unseen::{doubts, is_magic};
+use crate::verify::verify;
+
+/// What to find out besides the answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Look for changes that would allow what is denied.
+    pub fixes: bool,
+    /// Ask the host itself.
+    pub verify: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { fixes: true, verify: false }
+    }
+}
+
+/// Explains paths of the host, as one process sees it.
+#[derive(Debug)]
+pub struct Explainer {
+    place: Place,
+}
+
+/// What the engine answered, and all that it told.
+pub(crate) struct Trial {
+    pub(crate) result: Result<Outcome, Errno>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Explainer {
+    /// The host as process `pid` sees it: its root, current directory and mounts; `None` is this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] if there is no such process, or it may not be looked at.
+    pub fn new(pid: Option<i32>) -> Result<Explainer, Error> {
+        Ok(Explainer { place: Place::of(pid)? })
+    }
+
+    /// Answers everything that is asked about a path. A relative one starts at the current directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: the root may not be looked at; a credential that no process can have; a relative path where the
+    /// current directory is not below the root.
+    pub fn explain(
+        &self,
+        who: &Identity,
+        path: &[u8],
+        asked: &[What],
+        options: Options,
+    ) -> Result<Report, Error> {
+        let executes = asked.iter().any(|what| matches!(what, What::Exec | What::Call(Call::Exec(_))));
+        let mut probe = Probe::new(&self.place, executes)?;
+        let cred = who.cred()?;
+        let mut names = Names::default();
+        let answers = asked
+            .iter()
+            .map(|what| {
+                let call = look(&mut probe, what, path)?;
+                let interpreters = &look_for_interpreters(&mut probe, &call)?;
+                let (place, scene) = (&self.place, &probe.scene);
+                let question = Question { place, scene, who, cred: &cred, what, call: &call, interpreters };
+                answer(&question, &mut names, options)
+            })
+            .collect::<Result<Vec<Answer>, Error>>()?;
+        Ok(Report {
+            schema: SCHEMA,
+            path: Text(path.to_vec()),
+            identity: describe(who, &cred, &mut names),
+            answers,
+        })
+    }
+}
+
+/// Looks at everything the question needs, and turns it into a call.
+fn look(probe: &mut Probe<'_>, what: &What, path: &[u8]) -> Result<Call, Error> {
+    let first = what.call(path, false);
+    if !probe.has_cwd() && first.paths().iter().any(|path| path.first() != Some(&b'/')) {
+        return Err(Error::Usage(
+            "a relative path, and no current directory below the root; give a path from /".to_owned(),
+        ));
+    }
+    probe.discover(|task| first.visit(task))?;
+    let call = match what {
+        What::Delete => what.call(path, probe.kind(trimmed(path)) == Some(S_IFDIR)),
+        _ => first,
+    };
+    match &call {
+        Call::Rmdir(path) => probe.look_into(trimmed(path)),
+        Call::Rename(_, new, _) => probe.look_into(trimmed(new)),
+        _ => {}
+    }
+    Ok(call)
+}
+
+/// Where an interpreter is looked for that is not where a program says.
+const SEARCHED: [&[u8]; 4] = [b"/usr/local/bin/", b"/usr/bin/", b"/bin/", b"/usr/sbin/"];
+
+/// Looks elsewhere for interpreters that are missing; gives the paths at which they are.
+fn look_for_interpreters(probe: &mut Probe<'_>, call: &Call) -> Result<Vec<Vec<u8>>, Error> {
+    let Call::Exec(path) = call else { return Ok(Vec::new()) };
+    let missing = probe.missed(|task| drop(task.execve(path, &[path.as_slice()], &[])));
+    let mut found = Vec::new();
+    for wanted in missing.iter().filter(|wanted| *wanted != path) {
+        let base = wanted.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let without_cr = wanted.strip_suffix(b"\r").map(<[u8]>::to_vec);
+        let elsewhere = SEARCHED.iter().map(|dir| [dir, base].concat());
+        for candidate in without_cr.into_iter().chain(elsewhere) {
+            // With all that it needs to run itself.
+            probe.discover(|task| drop(task.execve(&candidate, &[candidate.as_slice()], &[])))?;
+            if probe.leads_to_file(&candidate) {
+                found.push(candidate);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What a new program can do that who starts it cannot, and the other way round.
+fn privileges(who: &Identity, old: &Cred, new: &Cred, names: &mut Names) -> Vec<String> {
+    let mut notes = Vec::new();
+    if new.euid() != old.euid() {
+        notes.push(format!("it runs as user {}", label(new.euid(), names.user(new.euid()))));
+    }
+    if new.egid() != old.egid() {
+        notes.push(format!("it runs as group {}", label(new.egid(), names.group(new.egid()))));
+    }
+    let gained: Vec<String> = (0..64)
+        .filter(|&cap| new.effective().contains(cap) && !old.effective().contains(cap))
+        .map(cap_name)
+        .collect();
+    match gained.len() {
+        0 => {}
+        1..=4 => notes.push(format!("it gains {}", gained.join(", "))),
+        more => notes.push(format!("it gains {more} capabilities")),
+    }
+    if who.no_new_privs {
+        notes.push("no_new_privs is set: set-id bits and file capabilities have no effect".to_owned());
+    }
+    notes
+}
+
+/// Lets the engine make the call.
+pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Identity, call: &Call) -> Result<Trial, Error> {
+    let world = World::new(scene, View::Real).map_err(|e| Error::Engine("what was found", e))?;
+    let mut task = world.vfs.task(Cred::root());
+    if !scene.cwd.is_empty() {
+        task.chdir(&scene.cwd).map_err(|e| Error::Engine("the current directory", e))?;
+    }
+    task.umask(who.umask);
+    task.set_cred(cred.clone());
+    if who.no_new_privs {
+        task.set_no_new_privs();
+    }
+    let (result, events) = world.vfs.record(|| call.run(&mut task));
+    Ok(Trial { result, events })
+}
+
+/// One question about one path, and who asks it.
+pub(crate) struct Question<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) scene: &'a Scene,
+    pub(crate) who: &'a Identity,
+    pub(crate) cred: &'a Cred,
+    pub(crate) what: &'a What,
+    pub(crate) call: &'a Call,
+    /// Where programs of the names of missing interpreters are.
+    pub(crate) interpreters: &'a [Vec<u8>],
+}
+
+fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Result<Answer, Error> {
+    let Question { place, scene, who, cred, what, call, interpreters } = *question;
+    let trial = try_call(scene, cred, who, call)?;
+    let mut reader = Reader::new(scene, cred, names, matches!(call, Call::Exec(_)));
+    reader.read(trial.events);
+    let (mut verdict, failure) = judge(scene, &reader, &trial.result);
+    let nodes: Vec<NodeIx> =
+        reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
+    let walks = reader.finish();
+    let mut unseen = doubts(scene, &nodes, who);
+    if let Some(&link) = nodes.iter().find(|&&node| is_magic(scene, node)) {
+        let path = String::from_utf8_lossy(&scene.path(link)).into_owned();
+        unseen.push(format!("{path} is a magic link, which leads to an open object and not along its body"));
+        verdict = Verdict::Unknown;
+    }
+    let deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
+    let denied = failure.as_ref().filter(|_| verdict == Verdict::Denied);
+    let fixes = if options.fixes && denied.is_some() {
+        fixes(scene, who, names, call, interpreters)?
+    } else {
+        Vec::new()
+    };
+    let exec = trial.result.ok().and_then(|outcome| outcome.exec);
+    let mut notes = exec.map(|new| privileges(who, cred, &new, names)).unwrap_or_default();
+    if let Some(pid) = who.pid.filter(|_| place.foreign) {
+        notes.push(format!(
+            "paths are as the process sees them: `nsenter -t {pid} -m -r -w COMMAND` sees them, too"
+        ));
+    }
+    let verify = if options.verify { Some(verify(place, scene, who, cred, call, &unseen)?) } else { None };
+    Ok(Answer {
+        what: what.word(),
+        call: call.to_string(),
+        verdict,
+        errno: denied.map(|(_, errno)| errno.name()),
+        deciding,
+        walks,
+        notes,
+        fixes,
+        unseen,
+        verify,
+    })
+}
+
+/// The verdict, and what decided unless it is yes.
+pub(crate) fn judge(
+    scene: &Scene,
+    reader: &Reader<'_>,
+    result: &Result<Outcome, Errno>,
+) -> (Verdict, Option<(Reason, Errno)>) {
+    let Err(errno) = *result else { return (Verdict::Allowed, None) };
+    let reason = reader.reason(errno);
+    let kind = reason.node.and_then(|node| scene.nodes.get(node)).map(|node| node.object.kind());
+    match (errno, kind) {
+        // Permission was given; the engine has no drivers, and nobody at the other end of a fifo.
+        (Errno::ENXIO, Some(S_IFCHR | S_IFBLK)) | (Errno::EAGAIN, Some(S_IFIFO)) => (Verdict::Allowed, None),
+        _ if reason.rule == "unseen" => (Verdict::Unknown, Some((reason, errno))),
+        _ => (Verdict::Denied, Some((reason, errno))),
+    }
+}
+
+fn describe(who: &Identity, cred: &Cred, names: &mut Names) -> Who {
+    let group = |names: &mut Names, id| Id { id, name: names.group(id) };
+    Who {
+        label: who.label.clone(),
+        user: Id { id: cred.fsuid(), name: names.user(cred.fsuid()) },
+        group: group(names, cred.fsgid()),
+        groups: cred.groups().iter().map(|&gid| group(names, gid)).collect(),
+        capabilities: (0..64).filter(|&cap| cred.effective().contains(cap)).map(cap_name).collect(),
+        no_new_privs: who.no_new_privs,
+        pid: who.pid,
+        user_namespace: who.user_ns.is_some(),
+        lsm_label: who.label_lsm.clone(),
+    }
+}

@@ -1,0 +1,203 @@
+//! Asking the host itself.
+
+use std::ffi::CString;
+use std::fs::File;
+
+use rcuwalk::cred::{CapSet, Cred};
+use rcuwalk::errno::Errno;
+use rcuwalk::uapi::*;
+
+use crate::call::{Call, Twin, trimmed};
+use crate::error::Error;
+use crate::identity::Identity;
+use crate::probe::Place;
+use crate::report::{Verified, Verify};
+use crate::scene::{Scene, View, World};
+use crate::sys::{self, Arg, Ids, Plan, RawCall, nr};
+use crate::trial::{Trial, try_call};
+
+/// Makes the call on the host as the identity, or calls that ask the same and change nothing, and compares.
+pub(crate) fn verify(
+    place: &Place,
+    scene: &Scene,
+    who: &Identity,
+    cred: &Cred,
+    call: &Call,
+    suspects: &[String],
+) -> Result<Verify, Error> {
+    let impossible = |text: String| Verify { outcome: "impossible", calls: Vec::new(), text: Some(text) };
+    let open = World::new(scene, View::Open).map_err(|e| Error::Engine("what was found", e))?;
+    let exists = |path: &[u8]| exists(scene, &open, path);
+    let Some(twins) = call.twins(&exists) else {
+        return Ok(impossible(
+            "this call would change something, and none that changes nothing asks the same".into(),
+        ));
+    };
+    if let Some(kind) = opens_device(scene, call) {
+        return Ok(impossible(format!("opening a {kind} can have effects of its own")));
+    }
+    let mut raw = Vec::new();
+    for twin in &twins {
+        match lower(twin) {
+            Some(call) => raw.push(call),
+            None => return Ok(impossible("a path has a NUL in it, which no system call can name".into())),
+        }
+    }
+    let plan = match plan(place, who) {
+        Ok(plan) => plan,
+        Err(why) => return Ok(impossible(why)),
+    };
+    let answers = match sys::perform(&plan, &mut raw) {
+        Ok(answers) => answers,
+        Err(why) => return Ok(impossible(why)),
+    };
+    let mut calls = Vec::new();
+    let mut doubt = None;
+    for (twin, answer) in twins.iter().zip(answers) {
+        let expected = expected(scene, who, cred, twin)?;
+        let got = answer.map_err(|number| Errno::from_raw(number).unwrap_or(Errno::EIO));
+        if expected != got {
+            doubt = doubt.or_else(|| Some(likely(expected, got, suspects)));
+        }
+        let word = |answer: Result<(), Errno>| {
+            answer.map_or_else(|errno| errno.name().to_owned(), |()| "ok".to_owned())
+        };
+        calls.push(Verified { call: twin.call.to_string(), expected: word(expected), got: word(got) });
+    }
+    let outcome = if doubt.is_some() { "disagrees" } else { "agrees" };
+    let indirect = twins.iter().any(|twin| twin.call != *call);
+    let text = doubt.or_else(|| {
+        indirect
+            .then(|| format!("in place of {call}: the same permissions are asked, and nothing is changed"))
+    });
+    Ok(Verify { outcome, calls, text })
+}
+
+/// What the engine says to a twin.
+fn expected(scene: &Scene, who: &Identity, cred: &Cred, twin: &Twin) -> Result<Result<(), Errno>, Error> {
+    let without;
+    let cred = if twin.without_mknod {
+        let effective = cred.effective() - CapSet::of(&[CAP_MKNOD]);
+        without =
+            cred.to_builder().effective(effective).build().map_err(|e| Error::Engine("a credential", e))?;
+        &without
+    } else {
+        cred
+    };
+    let Trial { result, .. } = try_call(scene, cred, who, &twin.call)?;
+    Ok(result.map(drop))
+}
+
+/// Whether a path is there, its last link not followed, and a directory; as far as the scene knows.
+fn exists(scene: &Scene, open: &World, path: &[u8]) -> Option<bool> {
+    let task = open.vfs.task(Cred::root());
+    if !scene.cwd.is_empty() {
+        task.chdir(&scene.cwd).ok()?;
+    }
+    task.lstat(trimmed(path)).ok().map(|stat| stat.mode & S_IFMT == S_IFDIR)
+}
+
+/// The kind of thing that opening alone can disturb.
+fn opens_device(scene: &Scene, call: &Call) -> Option<&'static str> {
+    let (Call::Open(..) | Call::Open2(..)) = call else { return None };
+    let kinds = scene.nodes.iter().map(|node| node.object.kind());
+    let word = |kind| match kind {
+        S_IFCHR | S_IFBLK => Some("device"),
+        S_IFIFO => Some("fifo"),
+        _ => None,
+    };
+    kinds.filter_map(word).next()
+}
+
+/// How the child becomes the identity.
+fn plan(place: &Place, who: &Identity) -> Result<Plan, String> {
+    let me = Identity::caller().map_err(|e| e.to_string())?;
+    let same = (me.uids, me.gids, &me.groups, me.caps) == (who.uids, who.gids, &who.groups, who.caps);
+    if !same && me.uids[1] != 0 {
+        return Err("only root can ask as somebody else".to_owned());
+    }
+    let ids = (!same || who.user_ns.is_some()).then(|| Ids {
+        uids: who.uids,
+        gids: who.gids,
+        groups: who.groups.clone(),
+        caps: who.caps.map(|set| set.0),
+        securebits: who.securebits,
+    });
+    let mut plan = Plan {
+        mnt_ns: None,
+        user_ns: None,
+        root: None,
+        cwd: None,
+        ids,
+        no_new_privs: who.no_new_privs,
+        umask: who.umask,
+    };
+    if let Some(pid) = who.pid {
+        let open = |name: &str| {
+            let path = format!("/proc/{pid}/ns/{name}");
+            File::open(&path).map(Into::into).map_err(|e| format!("{path}: {e}"))
+        };
+        let copy = |fd: &std::os::fd::OwnedFd| fd.try_clone().map_err(|e| format!("a descriptor: {e}"));
+        plan.mnt_ns = Some(open("mnt")?);
+        plan.user_ns = who.user_ns.as_ref().map(|_| open("user")).transpose()?;
+        plan.root = Some(copy(&place.root)?);
+        plan.cwd = Some(copy(&place.cwd)?);
+    }
+    Ok(plan)
+}
+
+/// The call as the kernel takes it.
+fn lower(twin: &Twin) -> Option<RawCall> {
+    let text = |path: &[u8]| CString::new(path).ok().map(Arg::Text);
+    let number = |number: i32| Arg::Number(i64::from(number));
+    let cwd = || number(AT_FDCWD);
+    let (nr, args) = match &twin.call {
+        Call::Access(path, mode, flags) => {
+            (nr::FACCESSAT2, vec![cwd(), text(path)?, number(*mode), number(*flags)])
+        }
+        Call::Stat(path, flags) => {
+            let room = Arg::Room(vec![0; sys::STAT_SIZE]);
+            (nr::NEWFSTATAT, vec![cwd(), text(path)?, room, number(*flags)])
+        }
+        Call::Readlink(path) => {
+            let room = Arg::Room(vec![0; PATH_MAX]);
+            (nr::READLINKAT, vec![cwd(), text(path)?, room, Arg::Number(PATH_MAX as i64)])
+        }
+        Call::Open(path, flags, mode) => {
+            let flags = number(flags | O_CLOEXEC | O_NOCTTY);
+            (nr::OPENAT, vec![cwd(), text(path)?, flags, Arg::Number(i64::from(*mode))])
+        }
+        Call::Open2(path, flags, mode, resolve) => {
+            let how = [*flags, *mode, *resolve].map(u64::to_ne_bytes).concat();
+            (nr::OPENAT2, vec![cwd(), text(path)?, Arg::Bytes(how), Arg::Number(24)])
+        }
+        Call::Mknod(path, mode, dev) => {
+            (nr::MKNODAT, vec![cwd(), text(path)?, Arg::Number(i64::from(*mode)), Arg::Number(*dev as i64)])
+        }
+        Call::Unlink(path) => (nr::UNLINKAT, vec![cwd(), text(path)?, number(0)]),
+        Call::Rmdir(path) => (nr::UNLINKAT, vec![cwd(), text(path)?, number(AT_REMOVEDIR)]),
+        Call::Chdir(path) => (nr::CHDIR, vec![text(path)?]),
+        Call::Exec(path) => {
+            let vector = Arg::Vector(CString::new(path.as_slice()).ok()?);
+            (nr::EXECVE, vec![text(path)?, vector, Arg::Empty])
+        }
+        _ => return None,
+    };
+    let executes = matches!(twin.call, Call::Exec(_));
+    Some(RawCall { nr, args, without_mknod: twin.without_mknod, executes })
+}
+
+/// Why the host says something else, most likely.
+fn likely(expected: Result<(), Errno>, got: Result<(), Errno>, suspects: &[String]) -> String {
+    let cause = match (expected, got) {
+        (_, Err(Errno::ETXTBSY)) => "the file is being executed, or is open for writing".to_owned(),
+        (_, Err(Errno::ENOSYS)) => "this kernel, or a filter, does not have the call".to_owned(),
+        _ if !suspects.is_empty() => suspects.join("; "),
+        (Ok(()), Err(Errno::EACCES | Errno::EPERM)) => {
+            "a security module, a seccomp filter or Landlock refuses, none of which can be seen from here"
+                .to_owned()
+        }
+        _ => "something on the way changed meanwhile, or the file system has rules of its own".to_owned(),
+    };
+    format!("most likely: {cause}")
+}
