@@ -8,15 +8,21 @@
 //! agree across engines.
 #![deny(unsafe_code)]
 
+pub mod ablations;
 pub mod attr;
 pub mod check;
+pub mod doctor;
 pub mod engines;
 mod error;
+pub mod hostcalls;
 pub mod identity;
 pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+#[cfg(feature = "peers")]
+pub mod peers;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scratch;

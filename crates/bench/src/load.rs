@@ -70,9 +70,9 @@ fn make_way(tree: &Tree, vfs: &Vfs) -> Result<NodeId, Error> {
         let Some(attr) = tree.dirs.get(path) else { continue };
         let name = bytes.rsplit(|&b| b == b'/').next().unwrap_or_default();
         if name.is_empty() {
-            with_inode(path, attr, |inode| loader.dir_meta(at, inode)).map_err(failed)?;
+            with_inode(path, attr, None, |inode| loader.dir_meta(at, inode)).map_err(failed)?;
         } else {
-            at = with_inode(path, attr, |inode| loader.add(at, name, inode)).map_err(failed)?;
+            at = with_inode(path, attr, None, |inode| loader.add(at, name, inode)).map_err(failed)?;
         }
         loader.set_nlink(at, u32::try_from(attr.nlink).unwrap_or(u32::MAX));
     }
@@ -80,7 +80,12 @@ fn make_way(tree: &Tree, vfs: &Vfs) -> Result<NodeId, Error> {
 }
 
 /// Reads what the attributes have not: extended ones, flags.
-fn with_inode<T>(path: &CStr, attr: &Attr, make: impl FnOnce(&NewInode<'_>) -> T) -> T {
+pub(crate) fn with_inode<T>(
+    path: &CStr,
+    attr: &Attr,
+    body: Option<&[u8]>,
+    make: impl FnOnce(&NewInode<'_>) -> T,
+) -> T {
     let own = xattrs(path);
     let xattrs: Vec<(&[u8], &[u8])> = own.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     let known = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
@@ -101,7 +106,7 @@ fn with_inode<T>(path: &CStr, attr: &Attr, make: impl FnOnce(&NewInode<'_>) -> T
         btime: time(attr.btime.unwrap_or_default()),
         iflags: flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
             | flag(StatxAttributes::APPEND, IFLAG_APPEND),
-        symlink: b"",
+        symlink: body.unwrap_or_default(),
         xattrs: &xattrs,
     })
 }

@@ -47,7 +47,8 @@ pub struct Row {
     pub workload: String,
     /// Threads at once.
     pub threads: usize,
-    /// `host`, `host-getppid` (the host without the cost of entering the kernel), `naive` or `rcuwalk`.
+    /// `host`, `host-getppid` (the host without the cost of entering the kernel), `naive`,
+    /// `walk` (the engine without its whole-path table) or `rcuwalk`.
     pub engine: &'static str,
     /// Median, per operation and thread.
     pub ns_per_op: f64,

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rcuwalk::Vfs;
+use rcuwalk::{Vfs, WalkMode};
 
 use crate::check::{Checked, Subject, check_access, check_stat, identities};
 use crate::engines::Contender;
@@ -141,7 +141,7 @@ fn settings(options: &Options, who: &Identity) -> Result<Settings, Error> {
 
 fn check(tree: &Tree, vfs: &Vfs, observer: &dyn Observer) -> Result<Checked, Error> {
     let subject_for = |who: &Identity, caps: Caps| -> Result<Box<dyn Subject>, Error> {
-        let subject = Rcuwalk::new(vfs, who, caps)
+        let subject = Rcuwalk::new(vfs, who, caps, WalkMode::default())
             .map_err(|e| Error::engine("taking on the identity", who.to_string().as_bytes(), e, ""))?;
         Ok(Box::new(subject))
     };
@@ -164,46 +164,48 @@ fn check(tree: &Tree, vfs: &Vfs, observer: &dyn Observer) -> Result<Checked, Err
 
 /// A place with engines in it: the tree, or the chain.
 struct Place<'a> {
-    contenders: [&'a dyn Contender; 4],
+    contenders: [&'a dyn Contender; 5],
     directory: Option<&'a Path>,
     fstype: String,
 }
 
 /// A list longer than this is more than the innermost cache holds.
-const MANY_PATHS: usize = 256;
+pub(crate) const MANY_PATHS: usize = 256;
 
 /// Positions in [`Place::contenders`].
 const HOST: usize = 0;
 const GETPPID: usize = 1;
 const NAIVE: usize = 2;
-const OURS: usize = 3;
+const WALK: usize = 3;
+const OURS: usize = 4;
 
 fn time(tree: &Tree, vfs: &Vfs, report: &mut Report, observer: &dyn Observer) -> Result<(), Error> {
     observer.stage("preparing", None);
     let who = report.settings.identity.clone();
-    let engine = |vfs| {
-        Rcuwalk::new(vfs, &who, caps_of(&who)?)
+    let engine = |vfs, mode| {
+        Rcuwalk::new(vfs, &who, caps_of(&who)?, mode)
             .map_err(|e| Error::engine("taking on the identity", who.to_string().as_bytes(), e, ""))
     };
     let before = resident_bytes();
     let naive = Naive::of(tree, &who);
     let growth = resident_bytes().saturating_sub(before);
     report.memory.naive_bytes_per_entry = rounded(growth as f64 / report.entries as f64);
-    let ours = engine(vfs)?;
+    let [walk, ours] = [engine(vfs, WalkMode::Rcu)?, engine(vfs, WalkMode::Direct)?];
 
     let chain = Chain::new()?;
     let chain_tree = Tree::read(chain.path())?;
     let chain_vfs = load::alone(&chain_tree)?;
     let chain_naive = Naive::below(&chain_tree, &who);
-    let chain_ours = engine(&chain_vfs)?;
+    let [chain_walk, chain_ours] =
+        [engine(&chain_vfs, WalkMode::Rcu)?, engine(&chain_vfs, WalkMode::Direct)?];
 
     let in_tree = Place {
-        contenders: [&Host, &Getppid, &naive, &ours],
+        contenders: [&Host, &Getppid, &naive, &walk, &ours],
         directory: None,
         fstype: tree.mount.fstype.clone(),
     };
     let in_chain = Place {
-        contenders: [&Host, &Getppid, &chain_naive, &chain_ours],
+        contenders: [&Host, &Getppid, &chain_naive, &chain_walk, &chain_ours],
         directory: Some(chain.path()),
         fstype: Mount::at(chain.path()).fstype,
     };
@@ -224,7 +226,7 @@ fn caps_of(who: &Identity) -> Result<Caps, Error> {
 }
 
 /// Runs `work` on a thread of its own with an identity and, on request, a working directory.
-fn on_thread<T: Send>(
+pub(crate) fn on_thread<T: Send>(
     who: &Identity,
     directory: Option<&Path>,
     work: impl FnOnce() -> T + Send,
@@ -344,14 +346,22 @@ fn record(
     push("host", &series[HOST]);
     push("host-getppid", &inside);
     push("naive", &series[NAIVE]);
+    push("walk", &series[WALK]);
     push("rcuwalk", &series[OURS]);
-    for (versus, other) in [("host", &series[HOST]), ("host-getppid", &inside), ("naive", &series[NAIVE])] {
+    let others = [
+        ("host", &series[HOST]),
+        ("host-getppid", &inside),
+        ("naive", &series[NAIVE]),
+        ("walk", &series[WALK]),
+    ];
+    for (versus, other) in others {
         let (times, spread_pct) = other.ratio(&series[OURS]);
         let same = (times - 1.0).abs() * 100.0 <= spread_pct / 2.0;
         let (times, spread_pct) = (rounded(times), rounded(spread_pct));
         report.ratios.push(Ratio { workload: case.name.clone(), threads, versus, times, spread_pct, same });
     }
-    for (engine, series) in [("host", &series[HOST]), ("naive", &series[NAIVE]), ("rcuwalk", &series[OURS])] {
+    let engines = [("host", HOST), ("naive", NAIVE), ("walk", WALK), ("rcuwalk", OURS)];
+    for (engine, series) in engines.map(|(engine, at)| (engine, &series[at])) {
         if let Some(times) = series.scaling() {
             let (workload, times) = (case.name.clone(), rounded(times));
             report.scaling.push(Scaling { workload, engine, threads, times });
@@ -365,5 +375,5 @@ fn slopes(report: &Report) -> Vec<Slope> {
         let (short, long) = (report.row("stat/depth4", 1, engine)?, report.row("stat/depth32", 1, engine)?);
         Some(Slope { engine, ns_per_component: rounded((long.ns_per_op - short.ns_per_op) / 28.0) })
     };
-    ["host", "naive", "rcuwalk"].into_iter().filter_map(slope).collect()
+    ["host", "naive", "walk", "rcuwalk"].into_iter().filter_map(slope).collect()
 }

@@ -90,7 +90,7 @@ fn head(report: &Report, out: &mut String) {
     }
 }
 
-fn new_table(style: Style) -> Table {
+pub(crate) fn new_table(style: Style) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -105,7 +105,7 @@ fn new_table(style: Style) -> Table {
     table
 }
 
-fn right(text: impl ToString) -> Cell {
+pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -115,9 +115,10 @@ const ROOMY: u16 = 100;
 fn rows(report: &Report, style: Style) -> Table {
     let roomy = style.width.is_none_or(|width| width >= ROOMY);
     let mut table = new_table(style);
-    let mut header = vec!["workload", "thr", "host", "−getppid", "naive", "rcuwalk", "±", "×", "check"];
+    let mut header =
+        vec!["workload", "thr", "host", "−getppid", "naive", "walk", "rcuwalk", "±", "×", "check"];
     if !roomy {
-        header.retain(|name| !matches!(*name, "−getppid" | "check"));
+        header.retain(|name| !matches!(*name, "−getppid" | "walk" | "check"));
     }
     table.set_header(header);
     for ours in report.rows.iter().filter(|row| row.engine == "rcuwalk") {
@@ -129,12 +130,14 @@ fn rows(report: &Report, style: Style) -> Table {
             true => "same".to_owned(),
             false => format!("{:.2}", r.times),
         });
-        let check =
-            check_cell(["host", "naive", "rcuwalk"].map(|engine| other(engine).map_or("", |r| &r.check)));
+        let check = check_cell(
+            ["host", "naive", "walk", "rcuwalk"].map(|engine| other(engine).map_or("", |r| &r.check)),
+        );
         let mut cells = vec![Cell::new(&ours.workload), right(ours.threads), figure(other("host"))];
         cells.extend(roomy.then(|| figure(other("host-getppid"))));
+        cells.extend([figure(other("naive"))]);
+        cells.extend(roomy.then(|| figure(other("walk"))));
         cells.extend([
-            figure(other("naive")),
             figure(Some(ours)).add_attribute(Attribute::Bold),
             right(format!("{:.0} %", ours.spread_pct)),
             right(ratio),
@@ -149,7 +152,7 @@ fn rows(report: &Report, style: Style) -> Table {
 }
 
 /// One sum for all engines, or what is wrong with it.
-fn check_cell(checks: [&str; 3]) -> Cell {
+fn check_cell(checks: [&str; 4]) -> Cell {
     if checks.iter().all(|check| *check == checks[0] && *check != DIFFERS) {
         Cell::new(format!("{} ✓", tail(checks[0])))
     } else {
@@ -207,9 +210,9 @@ mod tests {
 
     #[test]
     fn a_wrong_sum_stands_out() {
-        assert_eq!(check_cell(["0123456789abcdef"; 3]).content(), "abcdef ✓");
-        assert_eq!(check_cell(["0", "0", "1"]).content(), "DIFFERS");
-        assert_eq!(check_cell([DIFFERS; 3]).content(), "DIFFERS");
+        assert_eq!(check_cell(["0123456789abcdef"; 4]).content(), "abcdef ✓");
+        assert_eq!(check_cell(["0", "0", "0", "1"]).content(), "DIFFERS");
+        assert_eq!(check_cell([DIFFERS; 4]).content(), "DIFFERS");
         assert_eq!(tail("-"), "-");
     }
 }

@@ -34,9 +34,6 @@ impl Target {
     }
 }
 
-/// From this many paths on, a random walk misses every cache, and another bound applies.
-const BIG_TREE: u64 = 100_000;
-
 /// The bounds, against what `report` holds.
 pub fn judge(report: &Report) -> Vec<Target> {
     let hit =
@@ -48,17 +45,19 @@ pub fn judge(report: &Report) -> Vec<Target> {
         let below = report.workloads.iter().find(|w| w.workload == workload).map_or("", |w| &w.fstype);
         Target::new(format!("{workload}, beside the host's {below}"), "x", need, false, reached)
     };
-    let random = if report.entries >= BIG_TREE { 4.0 } else { 5.0 };
-    let slope = report.slopes.iter().find(|slope| slope.engine == "rcuwalk").map(|s| s.ns_per_component);
+    let slope = report.slopes.iter().find(|slope| slope.engine == "walk").map(|s| s.ns_per_component);
+    let deep = |depth| report.row(&format!("stat/depth{depth}"), 1, "rcuwalk").map(|row| row.ns_per_op);
+    let flat = deep(32).zip(deep(2)).map(|(deep, shallow)| deep / shallow);
     let two = report.scaling.iter().find(|s| s.workload == "stat/same-file" && s.engine == "rcuwalk");
     vec![
-        ratio(format!("stat/hit/{depth}"), 8.0),
+        ratio(format!("stat/hit/{depth}"), 16.0),
         ratio(format!("access/hit/{depth}"), 8.0),
         ratio(format!("statx/hit/{depth}"), 8.0),
         ratio("stat/negative".into(), 6.0),
         ratio("open+close".into(), 6.0),
-        ratio("stat/random".into(), random),
-        Target::new("stat, each component from depth 4 to 32", "ns", 6.0, true, slope),
+        ratio("stat/random".into(), 8.0),
+        Target::new("stat of a repeated path, depth 32 beside depth 2", "x", 2.0, true, flat),
+        Target::new("the walk, each component from depth 4 to 32", "ns", 6.0, true, slope),
         Target::new(
             "stat of one file, two threads beside one",
             "x",

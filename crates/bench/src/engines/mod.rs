@@ -47,7 +47,7 @@ pub fn attr_value(ino: u64, size: u64, mode: u32) -> Value {
 
 /// The value of an error.
 #[inline(always)]
-pub fn error_value(errno: i32) -> Value {
+pub const fn error_value(errno: i32) -> Value {
     1 << 63 | errno as u64
 }
 
@@ -64,6 +64,8 @@ pub fn unit_value<E>(result: Result<(), E>, errno: impl FnOnce(E) -> i32) -> Val
 pub trait Engine: Sync {
     /// The name in the `engine` column.
     fn name(&self) -> &'static str;
+    /// Called before a batch, and before a single answer: two engines may share a tree that each wants set otherwise.
+    fn prepare(&self) {}
     /// `stat`, following links.
     fn stat(&self, path: &CStr) -> Value;
     /// `statx` of the basic fields, following links.
@@ -109,6 +111,7 @@ impl<E: Engine> Contender for E {
     }
 
     fn batch(&self, op: Op, paths: &[CString], start: usize, count: usize) -> Timed {
+        self.prepare();
         match op {
             Op::Stat => each(paths, start, count, |path| self.stat(path)),
             Op::StatChained => chained(paths, start, count, |path| self.stat(path)),
@@ -119,13 +122,14 @@ impl<E: Engine> Contender for E {
     }
 
     fn answer(&self, op: Op, path: &CStr) -> Option<Value> {
+        self.prepare();
         Some(self.once(op, path))
     }
 }
 
 /// Independent operations: the processor may overlap them, as it does in a program that has other work.
 #[inline(always)]
-fn each(paths: &[CString], start: usize, count: usize, call: impl Fn(&CStr) -> Value) -> Timed {
+pub(crate) fn each(paths: &[CString], start: usize, count: usize, call: impl Fn(&CStr) -> Value) -> Timed {
     let mut at = start;
     let mut sum: Value = 0;
     let clock = Instant::now();
@@ -143,7 +147,7 @@ fn each(paths: &[CString], start: usize, count: usize, call: impl Fn(&CStr) -> V
 /// As [`each`], with the index of the next path computed from the answer (by adding a zero that the compiler cannot
 /// see), so that no lookup starts before the one ahead of it is done.
 #[inline(always)]
-fn chained(paths: &[CString], start: usize, count: usize, call: impl Fn(&CStr) -> Value) -> Timed {
+pub(crate) fn chained(paths: &[CString], start: usize, count: usize, call: impl Fn(&CStr) -> Value) -> Timed {
     let zero = black_box(0_usize);
     let mut at = start;
     let mut sum: Value = 0;

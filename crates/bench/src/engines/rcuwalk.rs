@@ -6,7 +6,7 @@ use std::hint::black_box;
 use rcuwalk::cred::{CapSet, Cred};
 use rcuwalk::errno::Errno;
 use rcuwalk::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_RDONLY, R_OK, STATX_BASIC_STATS, STATX_BTIME};
-use rcuwalk::{Task, Vfs};
+use rcuwalk::{Task, Vfs, WalkMode};
 
 use super::{Engine, Value, attr_value, error_value, unit_value};
 use crate::attr::Attr;
@@ -16,16 +16,17 @@ use crate::identity::{Caps, Identity};
 /// One process of the engine. Its path calls may run on many threads at once.
 pub struct Rcuwalk {
     task: Task,
+    mode: WalkMode,
 }
 
 impl Rcuwalk {
-    /// A process with root and working directory at the top of `vfs`.
+    /// A process with root and working directory at the top of `vfs`, which walks paths in this mode.
     ///
     /// # Errors
     ///
     /// As [`cred`].
-    pub fn new(vfs: &Vfs, who: &Identity, caps: Caps) -> rcuwalk::errno::Result<Rcuwalk> {
-        Ok(Rcuwalk { task: vfs.task(cred(who, caps)?) })
+    pub fn new(vfs: &Vfs, who: &Identity, caps: Caps, mode: WalkMode) -> rcuwalk::errno::Result<Rcuwalk> {
+        Ok(Rcuwalk { task: vfs.task(cred(who, caps)?), mode })
     }
 }
 
@@ -47,7 +48,11 @@ pub fn cred(who: &Identity, caps: Caps) -> rcuwalk::errno::Result<Cred> {
 
 impl Engine for Rcuwalk {
     fn name(&self) -> &'static str {
-        "rcuwalk"
+        if self.mode == WalkMode::Direct { "rcuwalk" } else { "walk" }
+    }
+
+    fn prepare(&self) {
+        self.task.vfs().set_walk_mode(self.mode);
     }
 
     #[inline(always)]
