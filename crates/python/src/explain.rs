@@ -1,0 +1,67 @@
+//! Why somebody may, or may not, do something with a path of the machine.
+
+use crate::args::PathArg;
+use crate::error::os_error;
+use crate::gate;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use rcuwalk_explain::{Call, Error, Explainer, Identity, Options, What};
+
+/// What is asked: a word, `rename=PATH`, or `call:` and a system call.
+fn what(text: &str, path: &[u8]) -> Result<What, Error> {
+    Ok(match text {
+        "read" => What::Read,
+        "write" => What::Write,
+        "execute" => What::Execute,
+        "stat" => What::Stat,
+        "create" => What::Create,
+        "delete" => What::Delete,
+        "exec" => What::Exec,
+        _ => match (text.strip_prefix("rename="), text.strip_prefix("call:")) {
+            (Some(new), _) => What::RenameTo(new.as_bytes().to_vec()),
+            (_, Some(call)) => What::Call(Call::parse(call, path)?),
+            _ => {
+                return Err(Error::Usage(format!(
+                    "{text}: what is asked is read, write, execute, stat, create, delete, exec, rename=PATH or call:CALL"
+                )));
+            }
+        },
+    })
+}
+
+/// The explanation of `path` as JSON, for the identity `user`, that of process `pid`, or the caller's.
+#[pyfunction]
+#[pyo3(signature = (path, asked, user=None, pid=None, caps=None, fixes=true, verify=false))]
+pub(crate) fn explain_json(
+    py: Python<'_>,
+    path: &Bound<'_, PyAny>,
+    asked: Vec<String>,
+    user: Option<&str>,
+    pid: Option<i32>,
+    caps: Option<&str>,
+    fixes: bool,
+    verify: bool,
+) -> PyResult<String> {
+    let arg = PathArg::new("explain", path)?;
+    let bytes = arg.bytes();
+    let report = py.detach(|| {
+        let _gate = gate::enter();
+        let mut who = match (user, pid) {
+            (Some(user), _) => Identity::of_user(user)?,
+            (None, Some(pid)) => Identity::of_process(pid)?,
+            (None, None) => Identity::caller()?,
+        };
+        if let Some(caps) = caps {
+            who.set_caps(caps)?;
+        }
+        let asked = asked.iter().map(|text| what(text, bytes)).collect::<Result<Vec<_>, _>>()?;
+        Explainer::new(None)?.explain(&who, bytes, &asked, Options { fixes, verify })
+    });
+    match report {
+        Ok(report) => {
+            serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+        }
+        Err(Error::Host { errno, .. } | Error::Engine(_, errno)) => Err(os_error(py, errno, &[path])),
+        Err(error @ Error::Usage(_)) => Err(PyValueError::new_err(error.to_string())),
+    }
+}
