@@ -49,6 +49,18 @@ pub(crate) enum Command {
     Readlink(ReadlinkArgs),
     /// Tell whether somebody may read, write or execute a path in a tree
     Access(AccessArgs),
+    /// Show everything that somebody may do in a directory tree, an archive or a container image
+    Audit(Box<crate::audit::AuditArgs>),
+    /// Explain why somebody may, or may not, do something with a path of this machine
+    Explain(ExplainArgs),
+    /// Ask the path calls of an strace log of the engine and of the kernel
+    Replay(ReplayArgs),
+    /// Tell which remedies the running kernel has, and what else its lookups pay for
+    Doctor {
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -90,6 +102,19 @@ pub(crate) struct BenchArgs {
     /// Exit with 1 if a performance target is missed
     #[arg(long, conflicts_with = "check_only")]
     pub(crate) check_targets: bool,
+    /// Time each remedy with and without it instead; exit with 1 if an answer is wrong
+    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed"])]
+    pub(crate) ablations: bool,
+    /// Time the running kernel's calls instead: by kind, depth and threads, and the making of programs
+    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations"])]
+    pub(crate) host: bool,
+    /// Time other in-memory file systems beside the engine instead; those in Go and Python where they are installed
+    #[cfg(feature = "peers")]
+    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host"])]
+    pub(crate) peers: bool,
+    /// With --ablations: these rows only, as S3,S7
+    #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "ablations")]
+    pub(crate) only: Vec<String>,
 }
 
 /// Where to look, and as whom.
@@ -178,6 +203,65 @@ pub(crate) struct AccessArgs {
     pub(crate) quiet: bool,
 }
 
+/// Who wants what with which paths of the running machine.
+#[derive(Debug, Args)]
+#[command(after_help = EXPLAIN_HELP)]
+pub(crate) struct ExplainArgs {
+    /// Paths of this machine; relative ones start at the current directory, with --pid at that of the process
+    #[arg(required_unless_present = "call")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// A user, with the groups that a login gets, or with these groups; names or numbers [default: this process]
+    #[arg(long = "as", value_name = "USER[:GROUP[,GROUP...]]", conflicts_with = "pid")]
+    pub(crate) who: Option<String>,
+    /// A process: its ids, capabilities, user namespace, mounts, root and current directory
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: Option<i32>,
+    /// Capabilities in force: none, all, or names; each with + or - in front changes what there is
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub(crate) caps: Option<String>,
+    /// May it be read? This is asked if nothing else is
+    #[arg(short, long, help_heading = "What")]
+    pub(crate) read: bool,
+    /// May it be written?
+    #[arg(short, long, help_heading = "What")]
+    pub(crate) write: bool,
+    /// May it be executed, or searched if it is a directory?
+    #[arg(short = 'x', long, help_heading = "What")]
+    pub(crate) execute: bool,
+    /// Can it be reached?
+    #[arg(long, help_heading = "What")]
+    pub(crate) stat: bool,
+    /// May it be created?
+    #[arg(long, help_heading = "What")]
+    pub(crate) create: bool,
+    /// May it be deleted?
+    #[arg(long, help_heading = "What")]
+    pub(crate) delete: bool,
+    /// May it be renamed to NEW?
+    #[arg(long, value_name = "NEW", help_heading = "What")]
+    pub(crate) rename_to: Option<PathBuf>,
+    /// Can it be run, with its interpreters?
+    #[arg(long, help_heading = "What")]
+    pub(crate) exec: bool,
+    /// Does this system call succeed? As strace(1) writes it; PATH in it stands for the path
+    #[arg(long, value_name = "CALL", help_heading = "What")]
+    pub(crate) call: Vec<String>,
+    /// Make the call on this machine, too, or one that asks the same and changes nothing
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const EXPLAIN_HELP: &str = "\
+Exit codes: 0 everything is allowed, 1 something is denied, 2 something could not be found out.
+
+Examples:
+  rcuwalk explain --as www-data -r /srv/www/index.html
+  rcuwalk explain --pid $(pidof -s nginx) --exec /usr/local/bin/hook --verify
+  rcuwalk explain --as alice --call 'openat(AT_FDCWD, \"/etc/shadow\", O_RDONLY) = -1 EACCES'";
+
 /// Reads `UID[:GID[,GID...]]`.
 fn parse_identity(text: &str) -> Result<Identity, String> {
     let id = |text: &str| match text.parse::<u32>() {
@@ -219,4 +303,20 @@ mod tests {
             assert!(parse_identity(wrong).is_err(), "{wrong}");
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The log: of `strace -f -y -o LOG PROGRAM`
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub trace: PathBuf,
+    /// Where the program was started
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
+    pub cwd: PathBuf,
+    /// How often to replay it for the times; 0 only compares
+    #[arg(long, value_name = "N", default_value_t = 21)]
+    pub rounds: usize,
+    /// Print the record as JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk_bench::{Error, Observer, Options, Report, table};
+use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, hostcalls, table};
 
-use crate::args::BenchArgs;
-use crate::output::{Done, Failure, Terminal, complain, print};
+use crate::args::{BenchArgs, ReplayArgs};
+use crate::output::{Done, Failure, Terminal, complain, print, successor, temporary};
 
 /// The directories that are tried without an argument.
 const DEFAULTS: [&str; 2] = ["/usr/include", "/usr/share"];
@@ -15,6 +15,16 @@ const DEFAULTS: [&str; 2] = ["/usr/include", "/usr/share"];
 pub(crate) fn run(args: &BenchArgs) -> Done {
     if let Some(file) = &args.output {
         may_write(file)?;
+    }
+    if args.ablations {
+        return ablate(args);
+    }
+    if args.host {
+        return host(args);
+    }
+    #[cfg(feature = "peers")]
+    if args.peers {
+        return peers(args);
     }
     let options = Options {
         dir: args.dir.clone().unwrap_or_else(default_dir),
@@ -38,36 +48,113 @@ fn default_dir() -> PathBuf {
 
 fn write(args: &BenchArgs, report: &Report) -> Done {
     let mut bytes = Vec::new();
-    let file = |path: &Path| path.display().to_string();
     let made = if args.json {
         report.write_json(&mut bytes)
     } else if args.csv {
         report.write_csv(&mut bytes)
     } else {
-        let terminal = if args.output.is_some() { None } else { Some(Terminal::stdout()) };
-        let style = table::Style {
-            width: terminal.and_then(|t| t.width),
-            colour: terminal.is_some_and(|t| t.colour),
-        };
-        bytes.extend_from_slice(table::render(report, style).as_bytes());
+        bytes.extend_from_slice(table::render(report, style(args)).as_bytes());
         Ok(())
     };
     made.map_err(|e| Error::new("writing the record", &report.dir, rcuwalk_bench::describe(&e), ""))?;
-    match &args.output {
-        None => print(&bytes),
-        Some(path) => replace(path, &bytes).map_err(|e| {
-            Error::new("writing the record", file(path), rcuwalk_bench::describe(&e), "name another file")
-                .into()
-        }),
-    }
+    deliver(args, &bytes)
 }
 
-/// The place for a file's successor, and whether it is replaced at all: a device or pipe is written to instead.
-fn successor(path: &Path) -> Option<&Path> {
-    let special = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
-    let parent = path.parent().unwrap_or(Path::new("."));
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    (!special).then_some(parent)
+/// Times each remedy with and without it.
+fn ablate(args: &BenchArgs) -> Done {
+    let options = ablations::Options {
+        quick: args.quick,
+        only: args.only.clone(),
+        threads: args.threads.map_or(0, usize::from),
+    };
+    let bar = Bar::new();
+    let report = ablations::run(&options, &bar);
+    bar.clear();
+    let report = report?;
+    let bytes = if args.json { json(&report)? } else { ablations::render(&report, style(args)).into_bytes() };
+    deliver(args, &bytes)?;
+    blame(&report.faults())
+}
+
+/// Times the running kernel's calls.
+fn host(args: &BenchArgs) -> Done {
+    let options = hostcalls::Options { quick: args.quick, threads: args.threads.map_or(0, usize::from) };
+    let bar = Bar::new();
+    let report = hostcalls::run(&options, &bar);
+    bar.clear();
+    let report = report?;
+    let bytes = if args.json { json(&report)? } else { hostcalls::render(&report, style(args)).into_bytes() };
+    deliver(args, &bytes)?;
+    blame(&report.faults())
+}
+
+/// Times other in-memory file systems.
+#[cfg(feature = "peers")]
+fn peers(args: &BenchArgs) -> Done {
+    use rcuwalk_bench::peers;
+    let bar = Bar::new();
+    let report = peers::run(args.quick, args.threads.map_or(0, usize::from), &bar);
+    bar.clear();
+    let report = report?;
+    let bytes = if args.json { json(&report)? } else { peers::render(&report, style(args)).into_bytes() };
+    deliver(args, &bytes)?;
+    blame(&report.faults())
+}
+
+/// `rcuwalk doctor`: which remedies the running kernel has.
+pub(crate) fn doctor(as_json: bool) -> Done {
+    let bar = Bar::new();
+    let report = doctor::run(&bar);
+    bar.clear();
+    if as_json { print(&json(&report)?) } else { print(doctor::render(&report).as_bytes()) }
+}
+
+/// Says which answers were wrong.
+fn blame(faults: &[String]) -> Done {
+    for fault in faults {
+        complain(format_args!("bench: {fault}; please report it with the output of --json"));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::No) }
+}
+
+/// Replays a log of path calls.
+pub(crate) fn replay(args: &ReplayArgs) -> Done {
+    let options = rcuwalk_bench::replay::Options {
+        trace: args.trace.clone(),
+        cwd: args.cwd.clone(),
+        rounds: args.rounds,
+    };
+    let bar = Bar::new();
+    let report = rcuwalk_bench::replay::run(&options, &bar);
+    bar.clear();
+    let report = report?;
+    print(&if args.json { json(&report)? } else { report.render().into_bytes() })?;
+    if report.mismatches.is_empty() { Ok(()) } else { Err(Failure::No) }
+}
+
+/// A record as JSON, indented, with a newline at the end.
+fn json(record: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = serde_json::to_vec_pretty(record)
+        .map_err(|e| Error::new("writing the record", "JSON", e.to_string(), ""))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// How a table looks where it will go.
+fn style(args: &BenchArgs) -> table::Style {
+    let terminal = if args.output.is_some() { None } else { Some(Terminal::stdout()) };
+    table::Style { width: terminal.and_then(|t| t.width), colour: terminal.is_some_and(|t| t.colour) }
+}
+
+/// Writes a complete record to where it was asked for.
+fn deliver(args: &BenchArgs, bytes: &[u8]) -> Done {
+    match &args.output {
+        None => print(bytes),
+        Some(path) => replace(path, bytes).map_err(|e| {
+            let file = path.display().to_string();
+            Error::new("writing the record", file, rcuwalk_bench::describe(&e), "name another file").into()
+        }),
+    }
 }
 
 /// Finds out before the long run whether its result can be kept.
@@ -83,12 +170,8 @@ fn may_write(path: &Path) -> Done {
 
 /// Puts `bytes` in the place of a file: a reader sees the old contents or the new, never half of them.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let Some(parent) = successor(path) else { return std::fs::write(path, bytes) };
-    let mut file = tempfile::Builder::new()
-        .prefix(".rcuwalk-")
-        .permissions(std::fs::Permissions::from_mode(0o666)) // less the umask
-        .tempfile_in(parent)?;
+    let mut file = temporary(parent)?;
     file.write_all(bytes)?;
     file.persist(path)?;
     Ok(())

@@ -2,7 +2,9 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod audit;
 mod bench;
+mod explain;
 mod look;
 mod output;
 mod render;
@@ -45,6 +47,10 @@ fn run(command: &Command) -> Done {
         Command::Tree(args) => look::tree(args),
         Command::Readlink(args) => look::readlink(args),
         Command::Access(args) => look::access(args),
+        Command::Audit(args) => audit::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Replay(args) => bench::replay(args),
+        Command::Doctor { json } => bench::doctor(*json),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "rcuwalk", &mut script);

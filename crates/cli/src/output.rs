@@ -1,9 +1,12 @@
 //! How a command ends, and where it writes.
 
 use std::fmt::{self, Display};
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::path::{Path, PathBuf};
 
 use anstyle::Style;
+use tempfile::NamedTempFile;
 
 /// How a command ends other than well.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(crate) enum Failure {
     Explained,
     /// Nobody reads standard output any more.
     Pipe,
+    /// A signal ended it, and what there is to say about it has been said.
+    Signal(i32),
 }
 
 impl Failure {
@@ -25,6 +30,7 @@ impl Failure {
             Failure::No => 1,
             Failure::Error(_) | Failure::Explained => 2,
             Failure::Pipe => 141, // what a shell reports for SIGPIPE
+            Failure::Signal(signal) => 128 + *signal as u8,
         }
     }
 }
@@ -37,6 +43,85 @@ impl From<rcuwalk_bench::Error> for Failure {
 
 /// The end of a command.
 pub(crate) type Done = Result<(), Failure>;
+
+/// Where a long answer goes, piece by piece: standard output, or a file that is replaced once the answer is complete.
+pub(crate) enum Sink {
+    Stdout(BufWriter<Stdout>),
+    /// The successor, and the file it is for.
+    File(BufWriter<NamedTempFile>, PathBuf),
+    /// A device or pipe, which is written to as it is.
+    Special(BufWriter<File>),
+}
+
+impl Sink {
+    /// Opens it; standard output if there is no file.
+    pub(crate) fn new(file: Option<&Path>) -> Result<Sink, Failure> {
+        let Some(path) = file else { return Ok(Sink::Stdout(BufWriter::new(io::stdout()))) };
+        let failed = |e: io::Error| {
+            let text = rcuwalk_bench::describe(&e);
+            let hint = "name a file in a directory that exists and can be written";
+            Failure::Error(format!("writing the output: {}: {text}; {hint}", path.display()))
+        };
+        match successor(path) {
+            Some(parent) => {
+                let file = temporary(parent).map_err(failed)?;
+                Ok(Sink::File(BufWriter::new(file), path.to_path_buf()))
+            }
+            None => Ok(Sink::Special(BufWriter::new(File::create(path).map_err(failed)?))),
+        }
+    }
+
+    /// Ends the answer, and puts it into its place.
+    pub(crate) fn finish(self) -> Done {
+        let done = match self {
+            Sink::Stdout(mut out) => out.flush(),
+            Sink::Special(mut out) => out.flush(),
+            Sink::File(out, path) => out
+                .into_inner()
+                .map_err(io::Error::from)
+                .and_then(|file| file.persist(path).map(drop).map_err(io::Error::from)),
+        };
+        done.map_err(|e| match e.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Pipe,
+            _ => Failure::Error(format!("writing the output: {}; make room", rcuwalk_bench::describe(&e))),
+        })
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Stdout(out) => out.write(buf),
+            Sink::File(out, _) => out.write(buf),
+            Sink::Special(out) => out.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::Stdout(out) => out.flush(),
+            Sink::File(out, _) => out.flush(),
+            Sink::Special(out) => out.flush(),
+        }
+    }
+}
+
+/// The place for a file's successor, and whether it is replaced at all: a device or pipe is written to instead.
+pub(crate) fn successor(path: &Path) -> Option<&Path> {
+    let special = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    (!special).then_some(parent)
+}
+
+/// A file that is to replace another in that directory.
+pub(crate) fn temporary(parent: &Path) -> io::Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new()
+        .prefix(".rcuwalk-")
+        .permissions(std::fs::Permissions::from_mode(0o666)) // less the umask
+        .tempfile_in(parent)
+}
 
 /// Writes a complete answer to standard output.
 pub(crate) fn print(bytes: &[u8]) -> Done {

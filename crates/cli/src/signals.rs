@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::exit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,6 +12,30 @@ use crate::output::{Failure, complain};
 
 /// Set when a signal ends the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Set when the command wants to end in its own way.
+static ASKS_FIRST: AtomicBool = AtomicBool::new(false);
+
+/// The signal that asked such a command to end; 0 if none did.
+static ASKED: AtomicI32 = AtomicI32::new(0);
+
+/// From now on the first signal only asks the command to end, which looks at [`asked`]. The second ends it.
+pub(crate) fn ask_first() {
+    ASKS_FIRST.store(true, Ordering::Release);
+}
+
+/// Whether the command wants to be asked.
+pub(crate) fn asks_first() -> bool {
+    ASKS_FIRST.load(Ordering::Acquire)
+}
+
+/// The signal that asks the command to end.
+pub(crate) fn asked() -> Option<i32> {
+    match ASKED.load(Ordering::Acquire) {
+        0 => None,
+        signal => Some(signal),
+    }
+}
 
 /// Waits for the end if a signal has begun it: what the command comes to now, with its files taken away under it, is
 /// neither to be said nor to decide the exit code.
@@ -32,8 +56,11 @@ pub(crate) fn watch() -> Result<(), Failure> {
     };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let body = move || {
-        if let Some(signal) = signals.forever().next() {
-            end(signal);
+        for signal in signals.forever() {
+            if !asks_first() || asked().is_some() {
+                end(signal);
+            }
+            ASKED.store(signal, Ordering::Release);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(body).map_err(failed)?;

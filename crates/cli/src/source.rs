@@ -8,10 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rcuwalk::cred::Cred;
 use rcuwalk::{Task, Vfs};
 use rcuwalk_bench::Identity;
-use rcuwalk_host::{ImportOptions, Progress, Report};
+use rcuwalk_host::{ImportOptions, Progress};
 
 use crate::args::Place;
 use crate::output::{Failure, complain};
+use crate::signals;
 
 /// Imports the source and gives a process that belongs to the identity, with root and working directory at its top.
 pub(crate) fn open(place: &Place) -> Result<Task, Failure> {
@@ -44,12 +45,12 @@ fn cred(who: &Identity) -> rcuwalk::errno::Result<Cred> {
         .build()
 }
 
-/// Shows the import's counters on a terminal while it runs.
-fn watched<E>(import: impl FnOnce(&Progress) -> Result<Report, E>) -> Result<Report, E> {
+/// Shows the import's counters on a terminal while it runs, and cancels it if the user wants to be asked first and has come.
+pub(crate) fn watched<R, E>(import: impl FnOnce(&Progress) -> Result<R, E>) -> Result<R, E> {
     let progress = Progress::new();
     let finished = AtomicBool::new(false);
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if bar.is_hidden() {
+    if bar.is_hidden() && !signals::asks_first() {
         return import(&progress);
     }
     let style = ProgressStyle::with_template("importing: {human_pos} entries {elapsed}");
@@ -61,6 +62,9 @@ fn watched<E>(import: impl FnOnce(&Progress) -> Result<Report, E>) -> Result<Rep
             while !finished.load(Ordering::Acquire) {
                 bar.set_position(progress.entries());
                 bar.tick();
+                if signals::asked().is_some() {
+                    progress.cancel();
+                }
                 thread::park_timeout(Duration::from_millis(100));
             }
             bar.finish_and_clear();

@@ -51,9 +51,9 @@ fn the_record_has_the_documented_shape_and_no_mismatch() {
     for workload in
         ["stat/random", "access/random", "stat/negative", "open/negative", "open+close", "stat/depth32"]
     {
-        assert_eq!(engines(workload), ["host", "host-getppid", "naive", "rcuwalk"], "{workload}");
+        assert_eq!(engines(workload), ["host", "host-getppid", "naive", "walk", "rcuwalk"], "{workload}");
     }
-    assert_eq!(record["targets"].as_array().unwrap().len(), 9);
+    assert_eq!(record["targets"].as_array().unwrap().len(), 10);
 }
 
 #[test]
@@ -87,6 +87,83 @@ fn the_table_shows_engines_and_targets() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(!text.contains("DIFFERS") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn ablations_have_one_object_for_each_row() {
+    let args = ["bench", "--ablations", "--quick", "--json", "--only", "s4", "--threads", "1"];
+    let output = rcuwalk(args).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    assert_eq!(row["id"], "S4");
+    assert!(row["holds"].is_boolean() && row["published"].is_string());
+    for key in ["before", "after", "ratio"] {
+        assert!(row[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert!(row["check"].as_str().unwrap().contains("answers equal"), "{row}");
+    assert!(row["rows"].as_array().unwrap().iter().all(|point| point["wrong"] == false), "{row}");
+
+    let output = rcuwalk(["bench", "--ablations", "--quick", "--only", "S4"]).output().unwrap();
+    let text = stdout(&output);
+    assert!(text.contains("runtime-size") && text.contains("published: "), "{text}");
+    let output = rcuwalk(["bench", "--ablations", "--only", "S99"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("S99: there is no such row; S"), "{}", stderr(&output));
+    assert_eq!(rcuwalk(["bench", "--only", "S4"]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn the_kernel_is_timed_by_call() {
+    let scratch = tempfile::tempdir().unwrap();
+    let args = ["bench", "--host", "--quick", "--json", "--threads", "2"];
+    let output = rcuwalk(args).env("TMPDIR", scratch.path()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(leftovers(scratch.path()), Vec::<String>::new());
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = record["rows"].as_array().unwrap();
+    let has = |workload: &str, call: &str| {
+        rows.iter().any(|row| {
+            row["workload"] == workload && row["call"] == call && row["ns"].as_f64().unwrap() > 0.0
+        })
+    };
+    for (workload, call) in [
+        ("an open file", "fstat"),
+        ("an open file", "statx"),
+        ("4 components", "access"),
+        ("a missing name", "execve"),
+        ("depth 32", "stat"),
+        ("distinct files", "access"),
+        ("the same file", "access"),
+    ] {
+        assert!(has(workload, call), "{workload} {call}");
+    }
+    assert!(rows.iter().all(|row| row["wrong"] == false), "{rows:?}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(has("execve in a loop, one process", "execve"), "{:?}", record["notes"]);
+        assert!(has("fork, execve, exit, wait", "whole"), "{:?}", record["notes"]);
+    }
+}
+
+#[test]
+fn the_doctor_judges_the_running_kernel() {
+    let output = rcuwalk(["doctor", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for list in ["remedies", "taxes"] {
+        for entry in record[list].as_array().unwrap() {
+            let verdict = entry.get("has").or(entry.get("paid")).and_then(Value::as_str).unwrap();
+            assert!(["yes", "no", "unknown"].contains(&verdict), "{entry}");
+        }
+    }
+    // Without a place to measure in, it still says what it can.
+    let output = rcuwalk(["doctor"]).env("TMPDIR", "/nowhere").output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("nothing was measured: making a temporary directory: /nowhere"), "{text}");
+    assert!(text.contains("S8") && text.contains("init_on_alloc"), "{text}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ fn help_documents_every_command_and_exit_code() {
         "tree",
         "readlink",
         "access",
+        "explain",
         "completions",
         "man",
         "Exit codes:",

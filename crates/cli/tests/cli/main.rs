@@ -1,6 +1,9 @@
 //! The command as a user meets it: run, and judged by what it prints and how it ends.
 
+mod audit;
 mod bench;
 mod common;
 mod docs;
+mod explain;
 mod look;
+mod sessions;
