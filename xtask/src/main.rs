@@ -1,14 +1,19 @@
 //! Project tasks: `cargo x <task>`.
 #![forbid(unsafe_code)]
 
+mod capi;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod disasm;
 mod document;
 mod memory;
 mod models;
+mod oracle;
 mod orderings;
+mod parity;
 mod process;
+mod python;
 mod report;
+mod rows;
 mod stages;
 mod tidy;
 
@@ -82,6 +87,36 @@ enum Task {
     /// Runs lookups one instruction at a time and looks at each instruction, and at the functions of the lockless walk as
     /// a whole. Needs x86-64, Linux and objdump.
     Disasm,
+    /// Compares random calls, answer by answer, on this kernel and on the engine; needs root
+    ///
+    /// A difference is shrunk to the few calls it takes and printed as a row for cases/. The same seed makes the same
+    /// programs.
+    Oracle {
+        /// How many calls to compare
+        #[arg(long, default_value_t = 100_000)]
+        ops: u64,
+        /// Seed of the first program
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// On an ext4 file system of its own, in a loop device, instead of tmpfs
+        #[arg(long)]
+        ext4: bool,
+    },
+    /// The C interface: its header, its installation, its examples under valgrind
+    Capi {
+        /// Install a release build here (header, libraries, pkg-config file, manual page) instead
+        #[arg(long, value_name = "DIR", conflicts_with = "header")]
+        prefix: Option<std::path::PathBuf>,
+        /// Write the header instead, with cbindgen
+        #[arg(long)]
+        header: bool,
+    },
+    /// Writes the tables of docs/parity.md: what the rows say, and what every backend makes of them; needs root
+    Parity {
+        /// Fail if a table would change, instead of writing it
+        #[arg(long)]
+        check: bool,
+    },
     /// Writes the tables of docs/bench.md and README.md from the records in bench/records
     Report {
         /// Fail if a table would change, instead of writing it
@@ -124,6 +159,14 @@ fn run(task: Task) -> Outcome {
         Task::Tsan => memory::tsan(),
         Task::Valgrind => memory::valgrind(),
         Task::Disasm => disasm::run(),
+        Task::Capi { prefix: Some(prefix), .. } => match std::path::absolute(prefix) {
+            Ok(prefix) => capi::install(&prefix, true).into(),
+            Err(error) => Outcome::Failed(error.to_string()),
+        },
+        Task::Capi { header: true, .. } => capi::header(false).into(),
+        Task::Capi { .. } => capi::run(),
+        Task::Oracle { ops, seed, ext4 } => oracle::run(ops, None, seed, ext4),
+        Task::Parity { check } => parity::run(check),
         Task::Report { check } => report::run(check),
     }
 }

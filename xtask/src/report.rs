@@ -13,12 +13,30 @@ const RECORDS: &[(&str, &str, &str)] = &[
     ("usr", "bench/records/usr.json", "cargo run --release -- bench --json /usr"),
 ];
 
+/// What makes a table of a record and the command behind it.
+type Show = fn(&Value, &str) -> String;
+
+/// Other records, each with a table of its own kind.
+const OTHERS: &[(&str, &str, &str, Show)] = &[
+    (
+        "ablations",
+        "bench/records/ablations.json",
+        "cargo run --release -- bench --ablations --json",
+        ablations,
+    ),
+    ("host", "bench/records/host.json", "cargo run --release -- bench --host --json", host),
+    (
+        "peers",
+        "bench/records/peers.json",
+        "cargo run --release --features peers -- bench --peers --json",
+        peers,
+    ),
+];
+
 /// Writes the tables, or with `check` fails if one is out of date.
 pub(crate) fn run(check: bool) -> Outcome {
     let done = RECORDS.iter().try_for_each(|(name, record, command)| {
-        let text =
-            std::fs::read_to_string(root().join(record)).map_err(|error| format!("{record}: {error}"))?;
-        let record: Value = serde_json::from_str(&text).map_err(|error| format!("{record}: {error}"))?;
+        let record = read(record)?;
         let table = table(&record, command);
         document::splice("docs/bench.md", REMEDY, name, &table, check)?;
         if *name == "usr-include" {
@@ -26,10 +44,129 @@ pub(crate) fn run(check: bool) -> Outcome {
         }
         Ok(())
     });
+    let done = done.and_then(|()| {
+        OTHERS.iter().try_for_each(|(name, record, command, show)| {
+            document::splice("docs/bench.md", REMEDY, name, &show(&read(record)?, command), check)
+        })
+    });
     match done {
         Ok(()) => Outcome::Passed,
         Err(why) => Outcome::Failed(why),
     }
+}
+
+fn read(record: &str) -> Result<Value, String> {
+    let text = std::fs::read_to_string(root().join(record)).map_err(|error| format!("{record}: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{record}: {error}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The command, and where it ran.
+fn place(record: &Value, command: &str) -> String {
+    let machine = &record["machine"];
+    format!(
+        "`{command}` on {}, {} cores, Linux {}, {}",
+        text(&machine["cpu"]),
+        machine["cores"],
+        text(&machine["kernel"]),
+        text(&machine["date"]).split('T').next().unwrap_or_default(),
+    )
+}
+
+/// The running kernel's calls.
+fn host(record: &Value, command: &str) -> String {
+    let mut out = format!(
+        "{}; files on {}, called as {}; entering and leaving the kernel is {:.0} ns of each call.\n\n",
+        place(record, command),
+        text(&record["fstype"]),
+        text(&record["identity"]),
+        record["entry_ns"].as_f64().unwrap_or(f64::NAN),
+    );
+    out += "| workload | call | threads | ns | spread | × one thread |\n|---|---|---|---|---|---|\n";
+    for row in list(&record["rows"]) {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {:.1} | {:.0} % | {} |",
+            text(&row["workload"]),
+            text(&row["call"]),
+            row["threads"],
+            row["ns"].as_f64().unwrap_or(f64::NAN),
+            row["spread_pct"].as_f64().unwrap_or(f64::NAN),
+            row["scaling"].as_f64().map_or(String::new(), |times| format!("{times:.2}")),
+        );
+    }
+    notes(record, &mut out);
+    out
+}
+
+/// Other in-memory file systems.
+fn peers(record: &Value, command: &str) -> String {
+    let mut out = format!("{}; {} files.\n\n", place(record, command), record["files"]);
+    out += "| workload | threads | file system | ns | spread | × ours | it leaves out |\n|---|---|---|---|---|---|---|\n";
+    for row in list(&record["rows"]) {
+        let peer = list(&record["peers"]).iter().find(|peer| peer["name"] == row["peer"]);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {:.1} | {:.0} % | {:.2} | {} |",
+            text(&row["workload"]),
+            row["threads"],
+            text(&row["peer"]),
+            row["ns"].as_f64().unwrap_or(f64::NAN),
+            row["spread_pct"].as_f64().unwrap_or(f64::NAN),
+            row["times"].as_f64().unwrap_or(f64::NAN),
+            peer.map_or("", |peer| text(&peer["leaves_out"])),
+        );
+    }
+    notes(record, &mut out);
+    out
+}
+
+fn notes(record: &Value, out: &mut String) {
+    for note in list(&record["notes"]) {
+        let _ = writeln!(out, "\nNote: {}.", text(note));
+    }
+}
+
+/// One table for each remedy.
+fn ablations(record: &Value, command: &str) -> String {
+    let mut out = format!(
+        "{}: medians of {} interleaved rounds, {:.0} s.\n",
+        place(record, command),
+        record["rounds"],
+        record["seconds"].as_f64().unwrap_or(f64::NAN),
+    );
+    for row in list(&record["rows"]) {
+        let verdict = if row["holds"] == true { "holds" } else { "**does not hold**" };
+        let _ = writeln!(out, "\n### {} {}: {verdict}\n", text(&row["id"]), text(&row["title"]));
+        let _ = writeln!(out, "Published: {}.\n", text(&row["published"]));
+        out += "| workload | threads | before is | before | after | | × | spread |\n|---|---|---|---|---|---|---|---|\n";
+        for point in list(&row["rows"]) {
+            let figure = |key: &str| point[key].as_f64().unwrap_or(f64::NAN);
+            let times = if point["same"] == true { "same".into() } else { format!("{:.2}", figure("ratio")) };
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {:.2} | {:.2} | {} | {times} | {:.0} % |",
+                text(&point["name"]),
+                point["threads"],
+                text(&point["variant"]),
+                figure("before"),
+                figure("after"),
+                text(&point["unit"]),
+                figure("spread_pct"),
+            );
+        }
+        if let Some(note) = row["note"].as_str().filter(|note| !note.is_empty()) {
+            let _ = writeln!(out, "\n{note}");
+        }
+    }
+    out
 }
 
 /// The median of an engine on a workload, in ns per operation and thread, and the spread in percent.
@@ -81,8 +218,8 @@ fn caption(record: &Value, command: &str) -> String {
 
 fn table(record: &Value, command: &str) -> String {
     let mut out = caption(record, command);
-    out += "\n| workload | threads | host | without entry | naive | rcuwalk | spread | × host |\n";
-    out += "|---|---|---|---|---|---|---|---|\n";
+    out += "\n| workload | threads | host | without entry | naive | walk | rcuwalk | spread | × host |\n";
+    out += "|---|---|---|---|---|---|---|---|---|\n";
     for (workload, threads) in workloads(record) {
         let cell = |engine| median(record, workload, threads, engine);
         let ns = |engine| cell(engine).map_or("–".into(), |(ns, _)| format!("{ns:.1}"));
@@ -90,10 +227,11 @@ fn table(record: &Value, command: &str) -> String {
         let times = ratio(record, workload, threads).unwrap_or("–".into());
         let _ = writeln!(
             out,
-            "| {workload} | {threads} | {} | {} | {} | {} | {spread} | {times} |",
+            "| {workload} | {threads} | {} | {} | {} | {} | {} | {spread} | {times} |",
             ns("host"),
             ns("host-getppid"),
             ns("naive"),
+            ns("walk"),
             ns("rcuwalk"),
         );
     }

@@ -1,7 +1,7 @@
 //! `cargo x test`: everything that must pass, one stage after the other.
 
 use crate::process::{self, Outcome, cargo, target_dir};
-use crate::{disasm, memory, models, report, tidy};
+use crate::{capi, disasm, memory, models, oracle, parity, python, report, rows, tidy};
 use std::time::Instant;
 
 struct Stage {
@@ -20,12 +20,20 @@ const STAGES: &[Stage] = &[
     Stage { name: "miri", about: "undefined behaviour in crates/sync", run: memory::miri },
     Stage { name: "asan", about: "the address sanitizer on crates/sync", run: memory::asan },
     Stage { name: "valgrind", about: "valgrind on crates/sync", run: memory::valgrind },
-    Stage { name: "rows-host", about: "the behaviour rows on this kernel", run: rows_host },
-    Stage { name: "rows-engine", about: "the behaviour rows on the engine", run: || rows("engine") },
-    Stage { name: "rows-ref", about: "the same without the lockless walk", run: || rows("engine-ref") },
+    Stage { name: "rows-host", about: "the behaviour rows on this kernel", run: rows::host },
+    Stage { name: "rows-dir", about: "the same in directories of a tmpfs and an ext4", run: rows::dir },
+    Stage { name: "rows-engine", about: "the behaviour rows on the engine", run: || rows::on("engine") },
+    Stage { name: "rows-ref", about: "the same without the lockless walk", run: || rows::on("engine-ref") },
+    Stage { name: "rows-syscall", about: "the same behind the raw door", run: || rows::on("syscall") },
+    Stage { name: "rows-capi", about: "the same behind the C interface", run: || rows::on("capi") },
+    Stage { name: "capi", about: "the C interface, installed; its examples under valgrind", run: capi::run },
+    Stage { name: "python", about: "the Python package, installed and tested", run: python::run },
+    Stage { name: "fuzz", about: "random calls on this kernel and the engine", run: || oracle::stage(false) },
+    Stage { name: "fuzz-ext4", about: "the same, the kernel's side on ext4", run: || oracle::stage(true) },
     Stage { name: "disasm", about: "lookups write nothing shared", run: disasm::run },
+    Stage { name: "parity", about: "the tables of docs/parity.md", run: || parity::run(true) },
     Stage { name: "report", about: "the tables in the documents", run: || report::run(true) },
-    Stage { name: "bench", about: "the main job once, quickly", run: bench },
+    Stage { name: "bench", about: "the main job and the ablations once, quickly", run: bench },
 ];
 
 pub(crate) fn list() -> Outcome {
@@ -70,29 +78,25 @@ fn tell(outcome: &Outcome) -> String {
     }
 }
 
+/// The Python extension is left to the stage `python`: its library is linked with no interpreter, so no test of it runs.
 fn unit() -> Outcome {
-    process::run(&mut cargo("test --quiet --workspace --lib --bins --tests --examples")).into()
+    process::run(&mut cargo(
+        "test --quiet --workspace --exclude rcuwalk-python --lib --bins --tests --examples",
+    ))
+    .into()
 }
 
 fn doc() -> Outcome {
     process::run(&mut cargo("test --quiet --workspace --doc")).into()
 }
 
-fn rows_host() -> Outcome {
-    if !nix::unistd::geteuid().is_root() {
-        return Outcome::Skipped("rows on the host need root: they become other users".into());
-    }
-    rows("host")
-}
-
-fn rows(backend: &str) -> Outcome {
-    let mut oracle = cargo("run --quiet --package rcuwalk-oracle -- rows --backend");
-    process::run(oracle.arg(backend)).into()
-}
-
 /// Fails if an answer differs from the kernel's. Speed is not judged: other work may share the machine.
 fn bench() -> Outcome {
     let record = target_dir("bench-quick.json");
     let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --quick --json --output");
-    process::run(bench.arg(&record)).into()
+    let mut ablations =
+        cargo("run --quiet --release --package rcuwalk-cli -- bench --ablations --quick --json --output");
+    process::run(bench.arg(&record))
+        .and_then(|()| process::run(ablations.arg(target_dir("ablations-quick.json"))))
+        .into()
 }

@@ -1,0 +1,71 @@
+//! The behaviour rows as stages: on this kernel, in directories of mounted file systems, on the engine.
+
+use crate::process::{self, Outcome, cargo, target_dir};
+use std::process::Command;
+
+/// A file system to run the rows on, and the shell commands that put it on `$1`, in a mount namespace of its own.
+const FILE_SYSTEMS: &[(&str, &str)] = &[
+    ("tmpfs", "mount -t tmpfs rows \"$1\""),
+    (
+        "ext4",
+        "truncate -s 256M \"$1.img\" && mkfs.ext4 -q -F -b 4096 \"$1.img\" && mount -o loop \"$1.img\" \"$1\"",
+    ),
+];
+
+/// The rows on `backend`.
+pub(crate) fn on(backend: &str) -> Outcome {
+    let mut oracle = cargo("run --quiet --package rcuwalk-oracle -- rows --backend");
+    process::run(oracle.arg(backend)).into()
+}
+
+/// The rows on the running kernel.
+pub(crate) fn host() -> Outcome {
+    if let Some(skipped) = not_root() {
+        return skipped;
+    }
+    on("host")
+}
+
+fn not_root() -> Option<Outcome> {
+    let why = "rows on a kernel need root: they become other users";
+    (!nix::unistd::geteuid().is_root()).then(|| Outcome::Skipped(why.into()))
+}
+
+/// The rows as somebody uses them who has a file system of his own: in a directory of a tmpfs, and of an ext4 in a file.
+pub(crate) fn dir() -> Outcome {
+    if let Some(skipped) = not_root() {
+        return skipped;
+    }
+    let mut unmounted = Vec::new();
+    for (name, mount) in FILE_SYSTEMS {
+        match in_directory(name, mount) {
+            Outcome::Passed => {}
+            Outcome::Skipped(why) => unmounted.push(why),
+            failed @ Outcome::Failed(_) => return failed,
+        }
+    }
+    if unmounted.is_empty() { Outcome::Passed } else { Outcome::Skipped(unmounted.join("; ")) }
+}
+
+fn in_directory(name: &str, mount: &str) -> Outcome {
+    let dir = target_dir("rows-dir").join(name);
+    if let Err(error) = std::fs::create_dir_all(&dir) {
+        return Outcome::Failed(format!("{}: {error}", dir.display()));
+    }
+    let private = |script: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(&dir);
+        unshare
+    };
+    let outcome = if process::works(&mut private(mount)) {
+        let cargo = "cargo run --quiet --package rcuwalk-oracle -- rows --backend \"dir:$1\"";
+        // Whatever rows leave behind is seen before the file system goes.
+        let clean = "{ left=$(ls -A \"$1\" | grep -vx lost+found || true); [ -z \"$left\" ] || { echo \"left: $left\"; exit 1; }; }";
+        process::run(&mut private(&format!("{mount} && {cargo} && {clean}"))).into()
+    } else {
+        Outcome::Skipped(format!("{name} cannot be mounted here (`{mount}`)"))
+    };
+    // The image; the directory is empty again once its mount namespace is gone.
+    let _ = std::fs::remove_file(dir.with_extension("img"));
+    outcome
+}
