@@ -22,7 +22,8 @@ pub enum FileSystem {
     Tmpfs,
     /// Not compared: sizes of directories, blocks, what statx says of the file system, the order of attribute names, and
     /// which times of other objects than directories have moved (a truncation to the same size stamps, taking away an
-    /// ACL that is not there does not). Not made: inode flags, of which ext4 has more, and which forbid more there.
+    /// ACL that is not there does not). Not made: inode flags, of which ext4 has more, and which forbid more there;
+    /// searches for data and holes, where allocated blocks that were never written are holes as long as none is cached.
     Ext4,
 }
 

@@ -749,7 +749,10 @@ impl Generator {
                     // Positions in a directory are the file system's own, but for the start.
                     return Op::Lseek { fd, offset: Int(0), whence: Whence(0) };
                 }
-                let whence = Whence(self.rng.below(6) as u64);
+                let whence = Whence(match self.file_system {
+                    FileSystem::Tmpfs => self.rng.below(6) as u64,
+                    FileSystem::Ext4 => *self.rng.pick(&[0, 1, 2, 5]),
+                });
                 Op::Lseek { fd, offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000])), whence }
             }
             6 => Op::Truncate { path: self.path(Want::File), length: self.length() },
