@@ -1,13 +1,13 @@
 //! Who asks.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use rcuwalk::cred::{CapSet, Cred};
-use rcuwalk::uapi::{CAP_LAST_CAP, NGROUPS_MAX};
+use rcuwalk::uapi::NGROUPS_MAX;
 use rcuwalk::userns::{IdExtent, UserNamespace};
+use rcuwalk_host::{Account, HostNames, IdentityError, Names as _, parse_caps};
 
 use crate::error::{Error, io_errno};
 use crate::proc::{self, Status};
@@ -112,7 +112,8 @@ impl Identity {
                 let mut gids = list.split(',').map(find_group).collect::<Result<Vec<u32>, Error>>()?;
                 (gids.remove(0), gids)
             }
-            None => login_groups(uid, account.as_ref())?,
+            // What a login of the user gives.
+            None => account.as_ref().map_or((uid, Vec::new()), |user| (user.gid, user.groups.clone())),
         };
         if groups.len() > NGROUPS_MAX {
             return Err(Error::Usage(format!("more than {NGROUPS_MAX} groups")));
@@ -157,7 +158,9 @@ impl Identity {
                 "none" => CapSet::EMPTY,
                 // What this process does not have itself, nobody whom it becomes can have.
                 "all" => self.caps[BOUNDING],
-                name => CapSet::of(&[cap_number(name)?]),
+                name => parse_caps(name).map_err(|_| {
+                    Error::Usage(format!("'{name}' is no capability; capabilities(7) lists them"))
+                })?,
             };
             set = if minus { set - named } else { set | named };
         }
@@ -260,46 +263,41 @@ fn from_status(status: Status, who: &str, pid: Option<i32>) -> Identity {
     }
 }
 
-fn find_user(text: &str) -> Result<(u32, Option<User>), Error> {
+fn find_user(text: &str) -> Result<(u32, Option<Account>), Error> {
     if let Ok(uid) = text.parse::<u32>() {
         if uid == u32::MAX {
-            return Err(Error::Usage(format!("{text} is no id: the kernel reserves it")));
+            return Err(reserved(text));
         }
-        return Ok((uid, User::from_uid(Uid::from_raw(uid)).ok().flatten()));
+        return Ok((uid, HostNames.user_by_id(uid).map_err(unavailable)?));
     }
-    match User::from_name(text) {
-        Ok(Some(user)) => Ok((user.uid.as_raw(), Some(user))),
-        _ => Err(Error::Usage(format!("no user is named '{text}'; `getent passwd` lists them"))),
-    }
+    let account = HostNames.user(text).map_err(unavailable)?;
+    let missing = || Error::Usage(format!("no user is named '{text}'; `getent passwd` lists them"));
+    account.map(|account| (account.uid, Some(account))).ok_or_else(missing)
 }
 
 fn find_group(text: &str) -> Result<u32, Error> {
     match text.parse::<u32>() {
-        Ok(u32::MAX) => Err(Error::Usage(format!("{text} is no id: the kernel reserves it"))),
+        Ok(u32::MAX) => Err(reserved(text)),
         Ok(gid) => Ok(gid),
-        Err(_) => match Group::from_name(text) {
-            Ok(Some(group)) => Ok(group.gid.as_raw()),
-            _ => Err(Error::Usage(format!("no group is named '{text}'; `getent group` lists them"))),
-        },
+        Err(_) => {
+            let missing = || Error::Usage(format!("no group is named '{text}'; `getent group` lists them"));
+            HostNames.group(text).map_err(unavailable)?.ok_or_else(missing)
+        }
     }
 }
 
-/// Group and supplementary groups that a login gives. Kernel: none; initgroups(3).
-fn login_groups(uid: u32, account: Option<&User>) -> Result<(u32, Vec<u32>), Error> {
-    let Some(user) = account else { return Ok((uid, Vec::new())) };
-    let failed = |e: &dyn std::fmt::Display| Error::Usage(format!("{}: its groups: {e}", user.name));
-    let name = CString::new(user.name.as_str()).map_err(|e| failed(&e))?;
-    let groups = nix::unistd::getgrouplist(&name, user.gid).map_err(|e| failed(&e))?;
-    Ok((user.gid.as_raw(), groups.into_iter().map(Gid::as_raw).collect()))
+fn reserved(id: &str) -> Error {
+    Error::Usage(format!("{id} is no id: the kernel reserves it"))
+}
+
+fn unavailable(error: IdentityError) -> Error {
+    Error::Usage(error.to_string())
 }
 
 /// Whether a login of the user would have this group by now.
 pub(crate) fn in_group_by_now(user: &str, gid: u32) -> bool {
-    let account = User::from_name(user).ok().flatten();
-    account.is_some_and(|account| {
-        let uid = account.uid.as_raw();
-        login_groups(uid, Some(&account)).is_ok_and(|(first, others)| first == gid || others.contains(&gid))
-    })
+    let account = HostNames.user(user).ok().flatten();
+    account.is_some_and(|account| account.gid == gid || account.groups.contains(&gid))
 }
 
 /// Names of users and groups, each looked up once.
@@ -323,67 +321,18 @@ impl Names {
     }
 }
 
-/// Names of the capabilities, by number.
-const CAPS: [&str; CAP_LAST_CAP as usize + 1] = [
-    "chown",
-    "dac_override",
-    "dac_read_search",
-    "fowner",
-    "fsetid",
-    "kill",
-    "setgid",
-    "setuid",
-    "setpcap",
-    "linux_immutable",
-    "net_bind_service",
-    "net_broadcast",
-    "net_admin",
-    "net_raw",
-    "ipc_lock",
-    "ipc_owner",
-    "sys_module",
-    "sys_rawio",
-    "sys_chroot",
-    "sys_ptrace",
-    "sys_pacct",
-    "sys_admin",
-    "sys_boot",
-    "sys_nice",
-    "sys_resource",
-    "sys_time",
-    "sys_tty_config",
-    "mknod",
-    "lease",
-    "audit_write",
-    "audit_control",
-    "setfcap",
-    "mac_override",
-    "mac_admin",
-    "syslog",
-    "wake_alarm",
-    "block_suspend",
-    "audit_read",
-    "perfmon",
-    "bpf",
-    "checkpoint_restore",
-];
-
 /// `CAP_CHOWN` for 0, and so on.
 pub fn cap_name(cap: u32) -> String {
-    CAPS.get(cap as usize).map_or_else(|| format!("CAP_{cap}"), |name| format!("CAP_{}", name.to_uppercase()))
-}
-
-fn cap_number(name: &str) -> Result<u32, Error> {
-    let lower = name.to_lowercase();
-    let short = lower.strip_prefix("cap_").unwrap_or(&lower);
-    let found = CAPS.iter().position(|cap| *cap == short).map(|at| at as u32);
-    found.ok_or_else(|| Error::Usage(format!("'{name}' is no capability; capabilities(7) lists them")))
+    rcuwalk_host::cap_name(cap)
+        .map_or_else(|| format!("CAP_{cap}"), |name| format!("CAP_{}", name.to_uppercase()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcuwalk::uapi::{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_MKNOD};
+    use rcuwalk::uapi::{
+        CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_LAST_CAP, CAP_MKNOD,
+    };
 
     #[test]
     fn identities_are_read() {
