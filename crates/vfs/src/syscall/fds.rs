@@ -30,13 +30,11 @@ type Iovec = (u64, u64);
 /// Contents.
 impl Call<'_> {
     pub(super) fn read(&mut self) -> Answer {
-        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
-        self.do_read(self.int(0), &[buffer], None)
+        self.do_read(self.int(0), &[self.buffer()], None)
     }
 
     pub(super) fn pread64(&mut self) -> Answer {
-        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
-        self.do_read(self.int(0), &[buffer], Some(self.long(3)))
+        self.do_read(self.int(0), &[self.buffer()], Some(self.long(3)))
     }
 
     pub(super) fn readv(&mut self) -> Answer {
@@ -52,13 +50,11 @@ impl Call<'_> {
     }
 
     pub(super) fn write(&mut self) -> Answer {
-        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
-        self.do_write(self.int(0), &[buffer], None)
+        self.do_write(self.int(0), &[self.buffer()], None)
     }
 
     pub(super) fn pwrite64(&mut self) -> Answer {
-        let buffer = (self.args[1], self.args[2].min(MAX_RW_COUNT));
-        self.do_write(self.int(0), &[buffer], Some(self.long(3)))
+        self.do_write(self.int(0), &[self.buffer()], Some(self.long(3)))
     }
 
     pub(super) fn writev(&mut self) -> Answer {
@@ -71,6 +67,11 @@ impl Call<'_> {
         let offset = self.check_offset()?;
         let buffers = self.iovecs()?;
         self.do_write(self.int(0), &buffers, Some(offset))
+    }
+
+    /// The one buffer of a call that has no vector of them.
+    fn buffer(&self) -> Iovec {
+        (self.args[1], self.args[2].min(MAX_RW_COUNT))
     }
 
     /// A descriptor that is not open is found out before the buffers are read.
