@@ -214,6 +214,26 @@ fn up_to_16(bytes: &mut [u8]) {
     }
 }
 
+/// Clears up to 64 bytes in two overlapping stores, as wide as the instructions of the caller allow.
+#[inline(always)]
+fn up_to_64(bytes: &mut [u8]) {
+    let (at, len) = (bytes.as_mut_ptr(), bytes.len());
+    debug_assert!(len <= 64);
+    match len {
+        0..=16 => up_to_16(bytes),
+        // SAFETY: 1 of `store`: the first and last 16 of at least 17 bytes.
+        17..=32 => unsafe {
+            store::<16>(at);
+            store::<16>(at.wrapping_add(len - 16));
+        },
+        // SAFETY: 1 of `store`: the first and last 32 of at least 33 bytes.
+        _ => unsafe {
+            store::<32>(at);
+            store::<32>(at.wrapping_add(len - 32));
+        },
+    }
+}
+
 fn stores(bytes: &mut [u8]) {
     if bytes.len() <= 16 {
         return up_to_16(bytes);
@@ -226,17 +246,7 @@ fn stores(bytes: &mut [u8]) {
 fn vector16(bytes: &mut [u8]) {
     let (at, len) = (bytes.as_mut_ptr(), bytes.len());
     match len {
-        0..=16 => up_to_16(bytes),
-        // SAFETY: 1 of `store`: the first and last 16 of at least 17 bytes.
-        17..=32 => unsafe {
-            store::<16>(at);
-            store::<16>(at.wrapping_add(len - 16));
-        },
-        // SAFETY: 1 of `store`: the first and last 32 of at least 33 bytes.
-        33..=64 => unsafe {
-            store::<32>(at);
-            store::<32>(at.wrapping_add(len - 32));
-        },
+        0..=64 => up_to_64(bytes),
         // SAFETY: 1 of `store`: the first and last 64 of at least 65 bytes.
         65..=128 => unsafe {
             store::<64>(at);
@@ -257,17 +267,7 @@ fn vector16(bytes: &mut [u8]) {
 unsafe fn vector32(bytes: &mut [u8]) {
     let (at, len) = (bytes.as_mut_ptr(), bytes.len());
     match len {
-        0..=16 => up_to_16(bytes),
-        // SAFETY: 1 of `store`: the first and last 16 of at least 17 bytes.
-        17..=32 => unsafe {
-            store::<16>(at);
-            store::<16>(at.wrapping_add(len - 16));
-        },
-        // SAFETY: 1 of `store`: the first and last 32 of at least 33 bytes.
-        33..=64 => unsafe {
-            store::<32>(at);
-            store::<32>(at.wrapping_add(len - 32));
-        },
+        0..=64 => up_to_64(bytes),
         // SAFETY: 1: the slice itself. 2: longer than 64.
         _ => unsafe { with_tail::<64>(at, len) },
     }
