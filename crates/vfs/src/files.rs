@@ -48,6 +48,25 @@ pub(crate) struct File {
     pub(crate) user_ns: Option<Arc<UserNamespace>>,
 }
 
+impl File {
+    /// A file at its start, opened by `cred`; `flags` are `O_*`. The reference to `path` becomes its own.
+    pub(crate) fn new(path: Path, inode: Handle, mode: FileMode, flags: u32, cred: &Arc<Cred>) -> File {
+        File {
+            path,
+            inode,
+            mode,
+            flags: Racy32::new(flags),
+            cred: Arc::clone(cred),
+            contents: OnceLock::new(),
+            pos: Racy64::new(0),
+            seek: Mutex::new(()),
+            cursor: Racy32::new(0),
+            lock_owner: Racy64::new(0),
+            user_ns: None,
+        }
+    }
+}
+
 /// One number of a descriptor table.
 #[derive(Debug, Clone)]
 struct Slot {

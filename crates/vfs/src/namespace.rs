@@ -16,9 +16,9 @@ use crate::store::{InodeInit, Namespace};
 use crate::task::Task;
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
-use rcuwalk_sync::{Handle, Racy32, Racy64};
+use rcuwalk_sync::Handle;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 /// A mount namespace. Kernel: `struct mnt_namespace`.
 #[derive(Debug)]
@@ -918,19 +918,7 @@ impl Task {
             Ok(copy)
         })?;
         let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
-        let file = File {
-            path,
-            inode: kernel.store.d_inode(path.dentry),
-            mode,
-            flags: Racy32::new(O_PATH as u32),
-            cred: Arc::clone(&self.cred),
-            contents: OnceLock::new(),
-            pos: Racy64::new(0),
-            seek: Mutex::new(()),
-            cursor: Racy32::new(0),
-            lock_owner: Racy64::new(0),
-            user_ns: None,
-        };
+        let file = File::new(path, kernel.store.d_inode(path.dentry), mode, O_PATH as u32, &self.cred);
         self.install(file, flags & OPEN_TREE_CLOEXEC)
     }
 

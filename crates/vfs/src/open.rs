@@ -14,8 +14,7 @@ use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;
 use crate::trace::Rule;
 use crate::uapi::*;
-use rcuwalk_sync::{Handle, Racy32, Racy64};
-use std::sync::{Arc, Mutex, OnceLock};
+use rcuwalk_sync::Handle;
 
 /// Every flag that openat2 knows.
 const VALID_FLAGS: i32 = O_ACCMODE
@@ -504,19 +503,7 @@ impl Task {
     fn new_file(&self, path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> File {
         let kept = op.flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC);
         let flags = if mode.path { kept } else { kept | O_LARGEFILE };
-        File {
-            path,
-            inode,
-            mode,
-            flags: Racy32::new(flags as u32),
-            cred: Arc::clone(&self.cred),
-            contents: OnceLock::new(),
-            pos: Racy64::new(0),
-            seek: Mutex::new(()),
-            cursor: Racy32::new(0),
-            lock_owner: Racy64::new(0),
-            user_ns: None,
-        }
+        File::new(path, inode, mode, flags as u32, &self.cred)
     }
 
     /// A nameless file in the directory `opened`, whose reference is given back.

@@ -12,8 +12,7 @@ use crate::files::{File, FileMode};
 use crate::task::Task;
 use crate::uapi::{CAP_LAST_CAP, O_CLOEXEC, O_PATH, SECBIT_KEEP_CAPS};
 use crate::userns::UserNamespace;
-use rcuwalk_sync::{Racy32, Racy64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 /// The three capability sets of capget(2) and capset(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -318,19 +317,10 @@ impl Task {
         self.files.table.check_room(self.nofile_limit())?;
         let path = self.kernel.root();
         self.kernel.path_get(path);
-        let file = File {
-            path,
-            inode: self.kernel.store.d_inode(path.dentry),
-            mode: FileMode { path: true, ..FileMode::default() },
-            flags: Racy32::new(O_PATH as u32),
-            cred: Arc::clone(&self.cred),
-            contents: OnceLock::new(),
-            pos: Racy64::new(0),
-            seek: Mutex::new(()),
-            cursor: Racy32::new(0),
-            lock_owner: Racy64::new(0),
-            user_ns: Some(Arc::clone(ns)),
-        };
+        let mode = FileMode { path: true, ..FileMode::default() };
+        let mut file =
+            File::new(path, self.kernel.store.d_inode(path.dentry), mode, O_PATH as u32, &self.cred);
+        file.user_ns = Some(Arc::clone(ns));
         self.install(file, O_CLOEXEC)
     }
 
