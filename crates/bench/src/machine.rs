@@ -52,6 +52,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A line for people: processor, cores and kernel.
+    pub(crate) fn summary(&self) -> String {
+        format!("{}, {} cores, Linux {}\n", self.cpu, self.cores, self.kernel)
+    }
+
     /// Reads the facts of the running machine. A fact that cannot be read is an empty string, never an error.
     pub fn read() -> Machine {
         let uname = rustix::system::uname();

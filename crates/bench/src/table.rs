@@ -44,9 +44,8 @@ pub fn render(report: &Report, style: Style) -> String {
 }
 
 fn head(report: &Report, out: &mut String) {
-    let machine = &report.machine;
     let checked = &report.checked;
-    let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    out.push_str(&report.machine.summary());
     let _ = writeln!(
         out,
         "{}: {} entries, imported in {:.2} s ({:.0}/s), {:.0} bytes each",

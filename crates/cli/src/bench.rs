@@ -33,10 +33,7 @@ pub(crate) fn run(args: &BenchArgs) -> Done {
         threads: args.threads.map_or(0, usize::from),
         check_only: args.check_only,
     };
-    let bar = Bar::new();
-    let report = rcuwalk_bench::run(&options, &bar);
-    bar.clear();
-    let report = report?;
+    let report = measured(|bar| rcuwalk_bench::run(&options, bar))?;
     write(args, &report)?;
     judge(args, &report)
 }
@@ -67,24 +64,16 @@ fn ablate(args: &BenchArgs) -> Done {
         only: args.only.clone(),
         threads: args.threads.map_or(0, usize::from),
     };
-    let bar = Bar::new();
-    let report = ablations::run(&options, &bar);
-    bar.clear();
-    let report = report?;
-    let bytes = if args.json { json(&report)? } else { ablations::render(&report, style(args)).into_bytes() };
-    deliver(args, &bytes)?;
+    let report = measured(|bar| ablations::run(&options, bar))?;
+    tell(args, &report, ablations::render)?;
     blame(&report.faults())
 }
 
 /// Times the running kernel's calls.
 fn host(args: &BenchArgs) -> Done {
     let options = hostcalls::Options { quick: args.quick, threads: args.threads.map_or(0, usize::from) };
-    let bar = Bar::new();
-    let report = hostcalls::run(&options, &bar);
-    bar.clear();
-    let report = report?;
-    let bytes = if args.json { json(&report)? } else { hostcalls::render(&report, style(args)).into_bytes() };
-    deliver(args, &bytes)?;
+    let report = measured(|bar| hostcalls::run(&options, bar))?;
+    tell(args, &report, hostcalls::render)?;
     blame(&report.faults())
 }
 
@@ -92,21 +81,28 @@ fn host(args: &BenchArgs) -> Done {
 #[cfg(feature = "peers")]
 fn peers(args: &BenchArgs) -> Done {
     use rcuwalk_bench::peers;
-    let bar = Bar::new();
-    let report = peers::run(args.quick, args.threads.map_or(0, usize::from), &bar);
-    bar.clear();
-    let report = report?;
-    let bytes = if args.json { json(&report)? } else { peers::render(&report, style(args)).into_bytes() };
-    deliver(args, &bytes)?;
+    let report = measured(|bar| peers::run(args.quick, args.threads.map_or(0, usize::from), bar))?;
+    tell(args, &report, peers::render)?;
     blame(&report.faults())
 }
 
 /// `rcuwalk doctor`: which remedies the running kernel has.
 pub(crate) fn doctor(as_json: bool) -> Done {
-    let bar = Bar::new();
-    let report = doctor::run(&bar);
-    bar.clear();
+    let report = measured(|bar| Ok(doctor::run(bar)))?;
     if as_json { print(&json(&report)?) } else { print(doctor::render(&report).as_bytes()) }
+}
+
+/// What a measurement gives, with its progress shown meanwhile.
+fn measured<R>(measure: impl FnOnce(&Bar) -> Result<R, Error>) -> Result<R, Failure> {
+    let bar = Bar::new();
+    let report = measure(&bar);
+    bar.clear();
+    Ok(report?)
+}
+
+/// Writes a report as it was asked for.
+fn tell<R: serde::Serialize>(args: &BenchArgs, report: &R, render: fn(&R, table::Style) -> String) -> Done {
+    deliver(args, &if args.json { json(report)? } else { render(report, style(args)).into_bytes() })
 }
 
 /// Says which answers were wrong.
@@ -124,10 +120,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Done {
         cwd: args.cwd.clone(),
         rounds: args.rounds,
     };
-    let bar = Bar::new();
-    let report = rcuwalk_bench::replay::run(&options, &bar);
-    bar.clear();
-    let report = report?;
+    let report = measured(|bar| rcuwalk_bench::replay::run(&options, bar))?;
     print(&if args.json { json(&report)? } else { report.render().into_bytes() })?;
     if report.mismatches.is_empty() { Ok(()) } else { Err(Failure::No) }
 }

@@ -9,9 +9,7 @@ use crate::table::{Style, new_table, right};
 
 /// The whole report as text.
 pub fn render(report: &Report, style: Style) -> String {
-    let machine = &report.machine;
-    let mut out = String::new();
-    let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    let mut out = report.machine.summary();
     let _ = writeln!(
         out,
         "each remedy without it (before) and with it (after): medians of {} interleaved rounds; ± is the distance of \

@@ -266,9 +266,7 @@ fn c_path(path: &str) -> CString {
 
 /// The report as text.
 pub fn render(report: &Report, style: Style) -> String {
-    let machine = &report.machine;
-    let mut out = String::new();
-    let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    let mut out = report.machine.summary();
     let _ = writeln!(
         out,
         "files on {}, called as {}; entering and leaving the kernel (getppid): {:.1} ns of each call",

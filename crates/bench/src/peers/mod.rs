@@ -241,9 +241,7 @@ impl Report {
 
 /// The report as text.
 pub fn render(report: &Report, style: Style) -> String {
-    let machine = &report.machine;
-    let mut out = String::new();
-    let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+    let mut out = report.machine.summary();
     let _ = writeln!(out, "{} files; × is a peer's time divided by ours\n", report.files);
     let mut table = new_table(style);
     table.set_header(["workload", "thr", "file system", "ns", "±", "×", "it leaves out"]);
