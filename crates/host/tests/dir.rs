@@ -1,5 +1,7 @@
 //! Directory trees of the machine that runs the tests, imported and compared with what its kernel says.
 
+mod common;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -541,18 +543,8 @@ fn nothing_that_is_swapped_in_leads_out_of_the_tree() {
 
 #[test]
 fn mount_points_are_crossed_or_kept_empty() {
-    if !is_root() {
-        println!("skipped: mounting needs root");
-        return;
-    }
-    // A thread with its own mounts; the scanning threads are its children and share them.
-    let checked = std::thread::spawn(|| {
-        if let Err(e) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-            println!("skipped: no mount namespace of its own: {e}");
-            return;
-        }
-        use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    common::with_own_mounts(|| {
+        use rustix::mount::{MountFlags, mount, mount_bind};
         let dir = temp_dir();
         let at = |name: &str| dir.path().join(name);
         for name in ["tmpfs", "bind", "plain"] {
@@ -575,7 +567,6 @@ fn mount_points_are_crossed_or_kept_empty() {
         assert_eq!(task.lstat(b"/bind/f").unwrap_err(), Errno::ENOENT);
         assert_eq!(task.lstat(b"/tmpfs").unwrap().mode, S_IFDIR | 0o1777, "the root of what is mounted");
     });
-    checked.join().unwrap();
 }
 
 #[test]

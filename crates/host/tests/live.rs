@@ -1,5 +1,7 @@
 //! Directories imported where they are.
 
+mod common;
+
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -49,18 +51,8 @@ fn directories_above_count() {
 
 #[test]
 fn mounts_forbid_what_they_forbid() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs root");
-        return;
-    }
-    // A thread with its own mounts; the scanning threads are its children and share them.
-    let checked = std::thread::spawn(|| {
-        if let Err(e) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-            println!("skipped: no mount namespace of its own: {e}");
-            return;
-        }
-        use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    common::with_own_mounts(|| {
+        use rustix::mount::{MountFlags, mount, mount_remount};
         let dir = tempfile::tempdir().unwrap();
         let tmpfs = |name: &str| {
             let at = dir.path().join(name);
@@ -110,5 +102,4 @@ fn mounts_forbid_what_they_forbid() {
             compare(&dir.path().join(top));
         }
     });
-    checked.join().unwrap();
 }

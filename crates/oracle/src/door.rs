@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use rcuwalk::cred::Cred;
 use rcuwalk::syscall::{self, Event};
 use rcuwalk::userns::UserNamespace;
 use rcuwalk::{Task, Vfs};
@@ -13,7 +12,7 @@ use rcuwalk::{Task, Vfs};
 use crate::args::IdMap;
 use crate::backend::{Backend, TaskId, World};
 use crate::case::Case;
-use crate::engine::{Engine, UNSUPPORTED, credential, exec::seen, mounts::map_ids};
+use crate::engine::{Engine, UNSUPPORTED, exec::seen, mounts::map_ids, task_of};
 use crate::identity::Identity;
 use crate::need::Need;
 use crate::op::Op;
@@ -223,14 +222,7 @@ struct Tasks {
 
 impl Door for Tasks {
     fn spawn(&mut self, who: &Identity) -> Result<TaskId, String> {
-        let mut task = self.vfs.task(Cred::root());
-        task.umask(who.umask.0 as u32);
-        task.chdir(&who.cwd).map_err(|errno| format!("chdir: {errno}"))?;
-        task.set_cred(credential(who).map_err(|errno| format!("credential: {errno}"))?);
-        if who.no_new_privs {
-            task.set_no_new_privs();
-        }
-        self.tasks.push(task);
+        self.tasks.push(task_of(&self.vfs, who)?);
         Ok(self.tasks.len() - 1)
     }
 

@@ -121,14 +121,7 @@ pub(crate) struct EngineWorld {
 
 impl World for EngineWorld {
     fn spawn(&mut self, who: &Identity) -> std::result::Result<TaskId, String> {
-        let mut task = self.vfs.task(Cred::root());
-        task.umask(who.umask.0 as u32);
-        task.chdir(&who.cwd).map_err(|errno| format!("chdir: {errno}"))?;
-        task.set_cred(credential(who).map_err(|errno| format!("credential: {errno}"))?);
-        if who.no_new_privs {
-            task.set_no_new_privs();
-        }
-        self.tasks.push(task);
+        self.tasks.push(task_of(&self.vfs, who)?);
         Ok(self.tasks.len() - 1)
     }
 
@@ -172,8 +165,20 @@ fn caps(set: CapSet) -> EngineCaps {
     EngineCaps(set.0) & EngineCaps::FULL
 }
 
+/// A task of an identity.
+pub(crate) fn task_of(vfs: &Vfs, who: &Identity) -> std::result::Result<Task, String> {
+    let mut task = vfs.task(Cred::root());
+    task.umask(who.umask.0 as u32);
+    task.chdir(&who.cwd).map_err(|errno| format!("chdir: {errno}"))?;
+    task.set_cred(credential(who).map_err(|errno| format!("credential: {errno}"))?);
+    if who.no_new_privs {
+        task.set_no_new_privs();
+    }
+    Ok(task)
+}
+
 /// The credential of an identity.
-pub(crate) fn credential(who: &Identity) -> Result<Cred> {
+fn credential(who: &Identity) -> Result<Cred> {
     let ([uid, euid, suid, fsuid], [gid, egid, sgid, fsgid]) = (who.uids, who.gids);
     Cred::builder()
         .uids(uid, euid, suid, fsuid)

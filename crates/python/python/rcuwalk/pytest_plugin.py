@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import pytest
@@ -26,44 +27,31 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "rcuwalk_fs(**settings): settings of the fixture of this name")
 
 
-def _wrapper(function):
-    return pytest.hookimpl(wrapper=True, tryfirst=True)(function)
+def _about_the_machine(hook):
+    """What pytest itself does with files while the fixture is active: it reads sources for its reports."""
+
+    @functools.wraps(hook)
+    def wrapper(*args):
+        patch = _files()
+        if patch is None:
+            return (yield)
+        with patch.real_files():
+            return (yield)
+
+    return pytest.hookimpl(wrapper=True, tryfirst=True)(wrapper)
 
 
-# What pytest itself does with files while the fixture is active is about the machine's: it reads sources for its reports.
+@_about_the_machine
+def pytest_runtest_makereport(item, call): ...
 
 
-@_wrapper
-def pytest_runtest_makereport(item, call):
-    patch = _files()
-    if patch is None:
-        return (yield)
-    with patch.real_files():
-        return (yield)
+@_about_the_machine
+def pytest_exception_interact(node, call, report): ...
 
 
-@_wrapper
-def pytest_exception_interact(node, call, report):
-    patch = _files()
-    if patch is None:
-        return (yield)
-    with patch.real_files():
-        return (yield)
+@_about_the_machine
+def pytest_runtest_logreport(report): ...
 
 
-@_wrapper
-def pytest_runtest_logreport(report):
-    patch = _files()
-    if patch is None:
-        return (yield)
-    with patch.real_files():
-        return (yield)
-
-
-@_wrapper
-def pytest_assertrepr_compare(config, op, left, right):
-    patch = _files()
-    if patch is None:
-        return (yield)
-    with patch.real_files():
-        return (yield)
+@_about_the_machine
+def pytest_assertrepr_compare(config, op, left, right): ...
