@@ -257,7 +257,7 @@ struct Guard {
     len: usize,
     address: u64,
     /// The bytes once more, for callers that are given slices.
-    #[cfg_attr(not(feature = "engine"), allow(dead_code))]
+    #[cfg_attr(not(feature = "engine"), expect(dead_code, reason = "only the engine is given slices"))]
     bytes: Vec<u8>,
 }
 
