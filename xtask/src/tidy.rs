@@ -57,6 +57,8 @@ pub(crate) fn run() -> Outcome {
     let tools = [
         cargo("fmt --all --check"),
         clippy("--workspace --all-targets"),
+        // The runner of rows alone, for others' file systems.
+        clippy("--package rcuwalk-oracle --no-default-features"),
         checked("loom", "models"),
         checked("shuttle", "stress"),
         doc,

@@ -69,7 +69,7 @@ calls! {
     execveat = libc::SYS_execveat; kill = libc::SYS_kill; close_range = libc::SYS_close_range;
     setpgid = libc::SYS_setpgid; copy_file_range = libc::SYS_copy_file_range; fsync = libc::SYS_fsync;
     fdatasync = libc::SYS_fdatasync; syncfs = libc::SYS_syncfs;
-    fstatfs = libc::SYS_fstatfs; getrusage = libc::SYS_getrusage; statfs = libc::SYS_statfs;
+    fstatfs = libc::SYS_fstatfs; statfs = libc::SYS_statfs;
 }
 
 /// An address in a page that is never mapped.
@@ -375,7 +375,7 @@ pub(crate) fn cpu_time() -> std::time::Duration {
         // struct rusage; it begins with two pairs of seconds and microseconds.
         frame.room(144);
         // It fails for an unknown `who` only.
-        let _ = frame.call(nr::getrusage);
+        let _ = frame.call(Nr(libc::SYS_getrusage));
         let word =
             |i: usize| u64::from_ne_bytes(frame.out()[8 * i..8 * i + 8].try_into().expect("eight bytes"));
         std::time::Duration::from_micros((word(0) + word(2)) * 1_000_000 + word(1) + word(3))

@@ -27,7 +27,6 @@ const MS_BIND: u64 = 0x1000;
 const MS_REC: u64 = 0x4000;
 const MS_PRIVATE: u64 = 1 << 18;
 const MNT_DETACH: u64 = 2;
-const UMOUNT_NOFOLLOW: u64 = 8;
 
 /// A process that serves one task.
 struct Process {
@@ -399,7 +398,9 @@ impl Drop for HostWorld {
 }
 
 /// Takes the mounts at `path` away, but for those that must stay.
+#[cfg(feature = "engine")]
 fn unmount(path: &Path) {
+    const UMOUNT_NOFOLLOW: u64 = 8;
     let once = || {
         let mut frame = Frame::new();
         frame.string(path.as_os_str().as_encoded_bytes());
@@ -412,6 +413,7 @@ fn unmount(path: &Path) {
 }
 
 /// Removes everything below `dir`, immutable objects and mounts included.
+#[cfg(feature = "engine")]
 fn remove_children(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -448,6 +450,7 @@ fn remove_attributes(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+#[cfg(feature = "engine")]
 fn clear_flags(path: &Path) {
     let Ok(file) = File::open(path) else { return };
     sweep::thaw_file(&file);
