@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Ask the path calls of an strace log of the engine and of the kernel
     Replay(ReplayArgs),
+    /// Mount a tree, so that any program can use it
+    Mount(crate::mount::MountArgs),
     /// Tell which remedies the running kernel has, and what else its lookups pay for
     Doctor {
         /// Write JSON

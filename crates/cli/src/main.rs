@@ -6,6 +6,7 @@ mod audit;
 mod bench;
 mod explain;
 mod look;
+mod mount;
 mod output;
 mod render;
 mod signals;
@@ -23,7 +24,7 @@ use output::{Done, Failure, complain, print};
 static ALLOCATOR: sys::OrExit = sys::OrExit;
 
 fn main() -> ExitCode {
-    let done = match Cli::try_parse() {
+    let done = match Cli::try_parse_from(mount::arguments(std::env::args_os())) {
         Ok(cli) => signals::watch().and_then(|()| run(&cli.command)),
         Err(e) => usage(&e),
     };
@@ -50,6 +51,7 @@ fn run(command: &Command) -> Done {
         Command::Audit(args) => audit::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => bench::replay(args),
+        Command::Mount(args) => mount::run(args),
         Command::Doctor { json } => bench::doctor(*json),
         Command::Completions { shell } => {
             let mut script = Vec::new();

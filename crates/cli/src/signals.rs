@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::exit;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,8 +20,13 @@ static ASKS_FIRST: AtomicBool = AtomicBool::new(false);
 /// The signal that asked such a command to end; 0 if none did.
 static ASKED: AtomicI32 = AtomicI32::new(0);
 
-/// From now on the first signal only asks the command to end, which looks at [`asked`]. The second ends it.
+/// Who is woken when a signal asks.
+static WAITER: OnceLock<Thread> = OnceLock::new();
+
+/// From now on the first signal only asks the command to end, which looks at [`asked`]; this thread is unparked then. The
+/// second ends it.
 pub(crate) fn ask_first() {
+    WAITER.get_or_init(thread::current);
     ASKS_FIRST.store(true, Ordering::Release);
 }
 
@@ -61,6 +67,7 @@ pub(crate) fn watch() -> Result<(), Failure> {
                 end(signal);
             }
             ASKED.store(signal, Ordering::Release);
+            WAITER.get().into_iter().for_each(Thread::unpark);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(body).map_err(failed)?;

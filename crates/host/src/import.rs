@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use rcuwalk::uapi::s_isdir;
-use rcuwalk::{Errno, Loader, NodeId, Vfs};
+use rcuwalk::{Errno, Loader, NewInode, NodeId, Vfs};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as OsErrno;
 
@@ -31,6 +31,9 @@ pub struct ImportOptions {
     pub xattrs: bool,
     /// Also ask for the no-atime flag, which costs opening every file. Immutable and append-only come for free.
     pub inode_flags: bool,
+    /// Make a file system of its own, to be written to: inode numbers are given anew, each once, and links are counted as they
+    /// are in the copy.
+    pub copy: bool,
     /// Scanning threads; 0 is one for each processor. One more thread, the caller's, inserts.
     pub threads: usize,
     /// Mount points to keep empty, as paths that begin with that of the imported directory.
@@ -48,6 +51,7 @@ impl Default for ImportOptions {
             one_file_system: false,
             xattrs: true,
             inode_flags: false,
+            copy: false,
             threads: 0,
             skip: Vec::new(),
             at: None,
@@ -58,9 +62,10 @@ impl Default for ImportOptions {
 /// Imports the directory tree `dir` of the running machine; the root of `vfs`, or the directory that the options name, takes
 /// the attributes of `dir` itself.
 ///
-/// That directory should be empty. Symbolic links on the way to `dir` are followed, none below it is. Inode numbers are those of
-/// the source; if other file systems are crossed, two files may come to have the same one. The link count of a file is
-/// that of the source, even if some of its names lie outside `dir`.
+/// That directory should be empty. Symbolic links on the way to `dir` are followed, none below it is. Unless the options
+/// ask for a [`copy`](ImportOptions::copy), inode numbers are those of the source; if other file systems are crossed, two
+/// files may come to have the same one. Likewise the link count of a file is that of the source, even if some of its names
+/// lie outside `dir`.
 ///
 /// # Errors
 ///
@@ -82,7 +87,7 @@ pub fn import_dir(
         .map_err(open)?;
     let meta = meta(&stat_at(std::os::fd::AsFd::as_fd(&root), c".").map_err(open)?);
 
-    let mut inserter = Inserter::new(vfs.loader(), progress);
+    let mut inserter = Inserter::new(vfs.loader(), options.copy, progress);
     inserter.set_top(options.at, &meta, dir)?;
     let threads = match options.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
@@ -123,6 +128,17 @@ fn spawn_all<'scope>(
     Ok(())
 }
 
+/// The form that the engine takes; without a number if the engine is to give one.
+fn new_inode<'a>(
+    meta: &Meta,
+    copy: bool,
+    symlink: &'a [u8],
+    xattrs: &'a [(&'a [u8], &'a [u8])],
+) -> NewInode<'a> {
+    let inode = meta.new_inode(symlink, xattrs);
+    NewInode { ino: inode.ino.filter(|_| !copy), ..inode }
+}
+
 /// An inode with several names.
 struct Shared {
     node: NodeId,
@@ -133,6 +149,7 @@ struct Shared {
 /// The inserting thread: holds the tree, takes batches.
 struct Inserter<'a> {
     loader: Loader<'a>,
+    copy: bool,
     progress: &'a Progress,
     report: Report,
     /// By token; none for what could not be inserted.
@@ -144,9 +161,10 @@ struct Inserter<'a> {
 }
 
 impl<'a> Inserter<'a> {
-    fn new(loader: Loader<'a>, progress: &'a Progress) -> Inserter<'a> {
+    fn new(loader: Loader<'a>, copy: bool, progress: &'a Progress) -> Inserter<'a> {
         Inserter {
             loader,
+            copy,
             progress,
             report: Report::default(),
             nodes: Vec::new(),
@@ -158,7 +176,7 @@ impl<'a> Inserter<'a> {
     fn set_top(&mut self, at: Option<NodeId>, meta: &Meta, dir: &Path) -> Result<(), ImportError> {
         let top = at.unwrap_or(self.loader.root());
         self.loader
-            .dir_meta(top, &meta.new_inode(b"", &[]))
+            .dir_meta(top, &new_inode(meta, self.copy, b"", &[]))
             .map_err(|errno| ImportError::Insert { path: dir.to_path_buf(), errno })?;
         self.report.count_inode(meta.mode, meta.size);
         self.set_node(ROOT, top);
@@ -185,7 +203,7 @@ impl<'a> Inserter<'a> {
         for refresh in &batch.refreshes {
             if let Some(node) = self.node(refresh.token) {
                 let xattrs = batch.get_xattrs(refresh.xattrs);
-                let inode = refresh.meta.new_inode(b"", &xattrs);
+                let inode = new_inode(&refresh.meta, self.copy, b"", &xattrs);
                 if let Err(errno) = self.loader.dir_meta(node, &inode) {
                     self.refuse(batch.get(refresh.path).to_vec(), errno)?;
                 }
@@ -227,7 +245,7 @@ impl<'a> Inserter<'a> {
             }),
             _ => {
                 let xattrs = batch.get_xattrs(entry.xattrs);
-                let inode = meta.new_inode(batch.get(entry.symlink), &xattrs);
+                let inode = new_inode(meta, self.copy, batch.get(entry.symlink), &xattrs);
                 self.loader.add(parent, name, &inode).inspect(|&node| {
                     self.report.count_inode(meta.mode, meta.size);
                     self.report.xattrs += xattrs.len() as u64;
@@ -275,6 +293,10 @@ impl<'a> Inserter<'a> {
 
     /// Sets the link counts of files that have names outside the tree, and of directories.
     fn finish(mut self) -> Result<Report, ImportError> {
+        if self.copy {
+            self.shared.clear();
+            self.dirs.clear();
+        }
         for shared in self.shared.values().filter(|shared| shared.names != shared.nlink) {
             self.loader.set_nlink(shared.node, shared.nlink);
         }

@@ -189,6 +189,46 @@ impl Task {
         self.install(file, op.flags)
     }
 
+    /// Opens once more what the descriptor `fd` stands for, which may be an `O_PATH` one, without walking. With `flags` as for
+    /// [`open`](Self::open) it answers as opening `/proc/self/fd/N` does; a file server opens what its client looked up earlier.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; `O_CREAT`, `O_TMPFILE`), `EBADF`, those of [`open`](Self::open) but the walk's.
+    ///
+    /// ```
+    /// # use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    /// # let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.close(root.creat(b"/f", 0o600)?)?;
+    /// let place = root.open(b"/f", O_PATH, 0)?;
+    /// root.rename(b"/f", b"/g")?;
+    /// let file = root.dentry_open(place, O_RDWR)?;
+    /// assert_eq!(root.write(file, b"hello"), Ok(5));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    ///
+    /// Kernel: fs/open.c `dentry_open()`, after fs/namei.c `may_open()`.
+    pub fn dentry_open(&self, fd: i32, flags: i32) -> Result<i32> {
+        if flags & (O_CREAT | __O_TMPFILE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let op = OpenFlags::new(&OpenHow { flags: flags as u64, mode: 0, resolve: 0 })?;
+        let place = self.file_any(fd)?;
+        self.files.table.check_room(self.nofile_limit())?;
+        self.kernel.may_open_file(&self.cred)?;
+        let path = place.path;
+        let position = Position { mnt: path.mnt, seen: self.kernel.store.see(path.dentry) };
+        if op.has(O_DIRECTORY) && !position.seen.meta.is_dir() {
+            return Err(Errno::ENOTDIR);
+        }
+        self.may_open(position, &op)?;
+        self.kernel.path_get(path);
+        let opened = Opened { path, created: false };
+        let file = self.finish_open(opened, &op).inspect_err(|_| self.kernel.path_put(path))?;
+        self.install(file, op.flags)
+    }
+
     /// Opens a program, a script or an interpreter, for reading; the one lookup that executing it takes (S5). Nothing is
     /// allocated before the file is found.
     ///

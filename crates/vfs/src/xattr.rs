@@ -166,6 +166,8 @@ fn may_write_xattr(attr: &InodeAttr) -> Result<()> {
 enum Target<'a> {
     At(i32, &'a [u8], Lookup),
     Fd(i32),
+    /// What a descriptor of any kind stands for.
+    Place(i32),
     /// A descriptor, or `AT_FDCWD` for the current directory: what the kernel makes of `fsetxattr` and `fgetxattr`, whose
     /// descriptor goes through the code of the `*at` calls.
     FdOrCwd(i32),
@@ -305,6 +307,66 @@ impl Task {
     }
 }
 
+/// What file servers call, for whom a descriptor stands for an inode.
+impl Task {
+    /// [`fsetxattr`](Self::fsetxattr) for any descriptor, `O_PATH` ones included: of links and special files, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`setxattr`](Self::setxattr) but for the walk's; `EBADF`.
+    ///
+    /// Kernel: fs/xattr.c `vfs_setxattr()`.
+    pub fn vfs_setxattr(&self, fd: i32, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+        self.do_setxattr(Target::Place(fd), name, value, flags)
+    }
+
+    /// [`fgetxattr`](Self::fgetxattr) for any descriptor, `O_PATH` ones included.
+    ///
+    /// # Errors
+    ///
+    /// As [`getxattr`](Self::getxattr) but for the walk's; `EBADF`.
+    ///
+    /// Kernel: fs/xattr.c `vfs_getxattr()`.
+    pub fn vfs_getxattr(&self, fd: i32, name: &[u8]) -> Result<Vec<u8>> {
+        self.do_getxattr(Target::Place(fd), name)
+    }
+
+    /// [`flistxattr`](Self::flistxattr) for any descriptor, `O_PATH` ones included.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `E2BIG`.
+    ///
+    /// Kernel: fs/xattr.c `vfs_listxattr()`.
+    pub fn vfs_listxattr(&self, fd: i32) -> Result<Vec<u8>> {
+        self.listxattr_of(Target::Place(fd))
+    }
+
+    /// [`fremovexattr`](Self::fremovexattr) for any descriptor, `O_PATH` ones included.
+    ///
+    /// # Errors
+    ///
+    /// As [`removexattr`](Self::removexattr) but for the walk's; `EBADF`.
+    ///
+    /// Kernel: fs/xattr.c `vfs_removexattr()`.
+    ///
+    /// ```
+    /// # use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    /// # let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.symlink(b"nowhere", b"/link")?;
+    /// let link = root.open(b"/link", O_PATH | O_NOFOLLOW, 0)?;
+    /// root.vfs_setxattr(link, b"trusted.x", b"1", 0)?;
+    /// assert_eq!(root.vfs_getxattr(link, b"trusted.x")?, b"1");
+    /// assert_eq!(root.vfs_listxattr(link)?, b"trusted.x\0");
+    /// root.vfs_removexattr(link, b"trusted.x")?;
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn vfs_removexattr(&self, fd: i32, name: &[u8]) -> Result<()> {
+        self.do_removexattr(Target::Place(fd), name)
+    }
+}
+
 /// A list that is not longer than any room that the kernel would make for it.
 fn listable(list: Vec<u8>) -> Result<Vec<u8>> {
     if list.len() > XATTR_LIST_MAX { Err(Errno::E2BIG) } else { Ok(list) }
@@ -320,6 +382,10 @@ impl Task {
             }
             Target::Fd(fd) | Target::FdOrCwd(fd) => {
                 let file = self.file(fd)?;
+                call(file.path, file.inode)
+            }
+            Target::Place(fd) => {
+                let file = self.file_any(fd)?;
                 call(file.path, file.inode)
             }
         }

@@ -1,0 +1,267 @@
+//! `rcuwalk mount`, and what mount(8) calls as `mount.rcuwalk`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rcuwalk::Vfs;
+use rcuwalk_fuse::{Mode, Mount, Options};
+use rcuwalk_host::ImportOptions;
+
+use crate::output::{Done, Failure, complain};
+use crate::{signals, source};
+
+const HELP: &str = "\
+Options of -o: ro, rw, noexec, exec, nosuid, suid, nodev, dev, noatime, sync, allow_other, noallow_other, as-seen, engine,
+writeback, fsname=NAME, threads=N, limit=SIZE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other.
+What mount(8) and systemd understand themselves (defaults, noauto, nofail, _netdev, x-...) is passed over.
+
+Unmount with umount(8), fusermount3 -u, or a signal to the process. Nothing is kept then.
+
+In /etc/fstab, with this program also installed as /sbin/mount.rcuwalk:
+  none             /mnt/scratch  rcuwalk  limit=1G         0 0
+  /srv/image.tar   /mnt/image    rcuwalk  ro,engine        0 0
+
+Examples:
+  rcuwalk mount /mnt
+  rcuwalk mount -o suid,dev --limit 2G /srv/tree /mnt
+  rcuwalk mount -f --engine image.tar /mnt";
+
+/// A tree on a directory.
+#[derive(Debug, Args)]
+#[command(after_help = HELP, override_usage = "rcuwalk mount [OPTIONS] [SOURCE] MOUNTPOINT")]
+pub(crate) struct MountArgs {
+    /// What to mount: a directory, a tar archive or a container image, of which a copy is mounted; an empty tree if
+    /// left out or `none`. Then the directory on which to mount it
+    #[arg(required = true, num_args = 1..=2, value_names = ["SOURCE", "MOUNTPOINT"], value_hint = clap::ValueHint::AnyPath)]
+    places: Vec<PathBuf>,
+    /// The kernel decides who may do what, as it does elsewhere, and caches what it saw (the default)
+    #[arg(long, conflicts_with = "engine")]
+    as_seen: bool,
+    /// The engine decides, with the caller's ids, groups and capabilities
+    #[arg(long)]
+    engine: bool,
+    /// Options as of mount(8), separated by commas
+    #[arg(short, long = "options", value_name = "LIST")]
+    o: Vec<String>,
+    /// The most bytes that files may take; more is "no space left on device". With K, M, G or T, or % of the memory
+    /// [default: 50%]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    limit: Option<u64>,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Serve in the background of another process, which waits for a word on standard output
+    #[arg(long, hide = true)]
+    daemon: bool,
+}
+
+/// The command line with what mount(8) passes to `mount.rcuwalk` (`SOURCE DIR [-sfnv] [-o LIST] [-t TYPE]`) put as `rcuwalk mount`
+/// has it.
+pub(crate) fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args = args.peekable();
+    let helper =
+        args.peek().is_some_and(|name| Path::new(name).file_name() == Some("mount.rcuwalk".as_ref()));
+    if !helper {
+        return args.collect();
+    }
+    let mut out: Vec<OsString> = args.by_ref().take(1).collect();
+    out.push("mount".into());
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            // Sloppy, no mtab, verbose: nothing to heed.
+            Some("-s" | "-n" | "-v") => {}
+            Some("-t") => drop(args.next()),
+            _ => out.push(arg),
+        }
+    }
+    out
+}
+
+/// Reads a size: bytes, or with K, M, G, T (powers of 1024), or % of the memory.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no size; write 64M, 2G, 50%");
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = match unit {
+        "" => Some(number),
+        "%" => Some((u128::from(memory()) * u128::from(number) / 100).min(u128::from(u64::MAX)) as u64),
+        _ => {
+            let unit = unit.strip_suffix("iB").or(unit.strip_suffix('B')).unwrap_or(unit);
+            let shift = ["K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit));
+            number.checked_mul(1 << (10 * (shift.ok_or_else(wrong)? + 1)))
+        }
+    };
+    bytes.filter(|&bytes| bytes >= 4096).ok_or_else(|| format!("'{text}' is out of range: 4K at least"))
+}
+
+/// Bytes of memory that the machine has.
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
+}
+
+/// What the arguments come to.
+struct Plan {
+    source: Option<PathBuf>,
+    point: PathBuf,
+    options: Options,
+    limit: u64,
+}
+
+impl MountArgs {
+    fn plan(&self) -> Result<Plan, Failure> {
+        let (point, source) = match &self.places[..] {
+            [source, point] => (point, Some(source).filter(|source| source.as_os_str() != "none")),
+            [point] => (point, None),
+            _ => return Err(Failure::Error("mounting: one or two places are needed; see --help".into())),
+        };
+        let mut options = Options::default();
+        if let Some(source) = source {
+            options.source = source.display().to_string();
+        }
+        let mut limit = self.limit;
+        for word in self.o.iter().flat_map(|list| list.split(',')) {
+            match word.split_once('=') {
+                Some(("limit" | "size", size)) => {
+                    let size = parse_size(size).map_err(|e| Failure::Error(format!("-o {word}: {e}")))?;
+                    limit = limit.or(Some(size));
+                }
+                _ => options.parse(word).map_err(|e| Failure::Error(e.to_string()))?,
+            }
+        }
+        match (self.as_seen, self.engine) {
+            (true, _) => options.mode = Mode::AsSeen,
+            (_, true) => options.mode = Mode::Engine,
+            _ => {}
+        }
+        Ok(Plan {
+            source: source.cloned(),
+            point: point.clone(),
+            options,
+            limit: limit.unwrap_or_else(|| memory() / 2),
+        })
+    }
+}
+
+pub(crate) fn run(args: &MountArgs) -> Done {
+    let plan = args.plan()?;
+    if !args.foreground && !args.daemon {
+        return in_background();
+    }
+    signals::ask_first();
+    let mount = plan.mount()?;
+    if args.daemon {
+        detach().map_err(|e| Failure::Error(format!("going into the background: {e}; use -f")))?;
+    }
+    serve(mount)
+}
+
+/// Starts this program anew to serve, and waits until it has mounted or said why not.
+///
+/// A process with threads cannot fork; and whoever waits for this one wants to know that the tree is there.
+fn in_background() -> Done {
+    let failed = |e: io::Error| Failure::Error(format!("starting the server: {e}; use -f"));
+    let mut child = Command::new("/proc/self/exe")
+        .args(arguments(std::env::args_os()).into_iter().skip(1))
+        .arg("--daemon")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let mut word = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut word).map_err(failed)?;
+    }
+    if word == READY {
+        return Ok(());
+    }
+    // It has said why.
+    child.wait().map_err(failed)?;
+    Err(Failure::Explained)
+}
+
+/// What the server says when the tree is mounted.
+const READY: &str = "mounted\n";
+
+/// Leaves terminal, directory and standard streams, and says that all is well.
+fn detach() -> io::Result<()> {
+    // Fails for the leader of a process group, who has no terminal to leave.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    let mut out = io::stdout();
+    out.write_all(READY.as_bytes())?;
+    out.flush()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+impl Plan {
+    fn mount(&self) -> Result<Mount, Failure> {
+        // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are.
+        let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
+        let vfs = Vfs::builder().size_limit(self.limit).capacity(objects).build().map_err(|e| {
+            Failure::Error(format!("reserving memory: {e}; raise ulimit -v, or give a smaller --limit"))
+        })?;
+        if let Some(path) = &self.source {
+            self.import(path, &vfs)?;
+        }
+        Mount::new(&vfs, &self.point, &self.options).map_err(|e| Failure::Error(format!("mounting: {e}")))
+    }
+
+    fn import(&self, path: &Path, vfs: &Vfs) -> Done {
+        let options = ImportOptions { contents: true, copy: true, ..ImportOptions::default() };
+        let failed = |e| Failure::Error(format!("importing: {e}"));
+        let source = rcuwalk_host::open(path).map_err(failed)?;
+        let report = source::watched(|progress| source.import(vfs, &options, progress)).map_err(failed)?;
+        if let Some(first) = report.problems.first() {
+            let count = report.problem_count;
+            complain(format_args!("note: {count} entries are not as in the source; the first: {first}"));
+        }
+        Ok(())
+    }
+}
+
+/// Serves until the tree is unmounted, or a signal asks for that.
+fn serve(mount: Mount) -> Done {
+    while signals::asked().is_none() && !mount.is_over() {
+        // A signal wakes this thread.
+        thread::park_timeout(Duration::from_millis(250));
+    }
+    let point = mount.point().display().to_string();
+    mount.unmount().map_err(|e| Failure::Error(format!("unmounting: {point}: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("2g"), Ok(2 << 30));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("100%"), Ok(memory()));
+        for wrong in ["", "M", "1X", "-1", "1.5G", "0", "99999999999999T"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mount_may_call() {
+        let given = |args: &[&str]| arguments(args.iter().map(OsString::from)).join(" ".as_ref());
+        assert_eq!(given(&["rcuwalk", "stat", "-n"]), "rcuwalk stat -n");
+        let helper = ["/sbin/mount.rcuwalk", "none", "/mnt", "-n", "-v", "-o", "rw,engine", "-t", "rcuwalk"];
+        assert_eq!(given(&helper), "/sbin/mount.rcuwalk mount none /mnt -o rw,engine");
+    }
+}

@@ -1,0 +1,831 @@
+//! The requests of the kernel, answered by calls of the engine.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use fuser::*;
+use rcuwalk::acl::XATTR_NAME_POSIX_ACL_ACCESS;
+use rcuwalk::cred::Cred;
+use rcuwalk::uapi::*;
+use rcuwalk::{CloneFlags, Errno, Result, Stat, Sysctl, Task, Vfs};
+
+use crate::attr::{error, file_attr, kind_of_entry, wanted_time};
+use crate::caller::{Identity, Tasks};
+use crate::nodes::{Data, Nodes};
+use crate::options::{LONG, Mode, Options};
+
+/// What a program that executes a file adds to the flags of opening it. Kernel: `__FMODE_EXEC`.
+const FMODE_EXEC: i32 = 0x20;
+
+/// Set-id bits that go when somebody without `CAP_FSETID` writes.
+const SET_ID: u32 = S_ISUID | S_ISGID;
+
+/// Entries that one READDIR request asks the engine for at a time.
+const BATCH: usize = 256;
+
+/// Answers for a mounted tree.
+///
+/// A node number is an inode number ([`Nodes`]). With [`Mode::AsSeen`] there are no open files: the kernel checks who may open
+/// what, and I/O goes through descriptors of the node. With [`Mode::Engine`] a file handle is the number of a descriptor that
+/// the caller's task opened.
+#[derive(Debug)]
+pub(crate) struct Server {
+    mode: Mode,
+    writeback: bool,
+    nodes: Nodes,
+    tasks: Tasks,
+    /// May do everything.
+    keeper: Task,
+    /// The connection, for notifications.
+    device: Arc<OnceLock<OwnedFd>>,
+}
+
+type Reply<T> = Result<T>;
+
+impl Server {
+    pub(crate) fn new(vfs: &Vfs, options: &Options) -> Result<Server> {
+        const MANY: u64 = 0x7fff_ffc0;
+        let keeper = vfs.task(Cred::root());
+        vfs.set_sysctl(Sysctl::NrOpen, MANY)?;
+        keeper.set_nofile_limit(MANY as usize);
+        let share = || keeper.clone_with(CloneFlags { files: true, ..CloneFlags::default() });
+        Ok(Server {
+            mode: options.mode,
+            writeback: options.writeback,
+            nodes: Nodes::new(share()?)?,
+            tasks: Tasks::new(share()?),
+            device: Arc::default(),
+            keeper,
+        })
+    }
+
+    /// Where the connection is put once there is one.
+    pub(crate) fn device(&self) -> Arc<OnceLock<OwnedFd>> {
+        Arc::clone(&self.device)
+    }
+
+    /// Every request that may change something passes here: `change` is run as whoever asks.
+    fn change<R>(&self, req: &Request, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+        let who = match self.mode {
+            Mode::AsSeen => Identity::owner(req),
+            Mode::Engine => Identity::of(req),
+        };
+        self.change_as(who, umask, change)
+    }
+
+    fn change_as<R>(&self, who: Identity, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+        change(&*self.tasks.acting(who, umask)?)
+    }
+
+    /// Runs what only looks.
+    fn look<R>(&self, req: &Request, look: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+        match self.mode {
+            Mode::AsSeen => look(&self.keeper),
+            Mode::Engine => look(&*self.tasks.acting(Identity::of(req), 0)?),
+        }
+    }
+
+    /// Who writes to a file, as far as its set-id bits are concerned. The kernel leaves those to the server
+    /// (`FUSE_HANDLE_KILLPRIV_V2`), but fuser does not pass on what it says about the caller, except for writes.
+    fn writer(&self, req: &Request, ino: u64) -> Result<Identity> {
+        if self.mode == Mode::Engine {
+            return Ok(Identity::of(req));
+        }
+        let who = Identity::owner(req);
+        let has_set_id = self.stat(ino)?.mode & SET_ID != 0;
+        Ok(if has_set_id && !Identity::of(req).has_fsetid() { who.without_fsetid() } else { who })
+    }
+
+    fn stat(&self, ino: u64) -> Result<Stat> {
+        self.keeper.fstat(self.nodes.place(ino)?)
+    }
+
+    /// Names a node for the kernel: one more reference to what `place` stands for.
+    fn entry(&self, place: i32) -> Result<FileAttr> {
+        Ok(file_attr(&self.nodes.remember(place)?))
+    }
+
+    /// Looks `name` up and names what is there.
+    fn lookup_as(&self, task: &Task, parent: i32, name: &OsStr) -> Result<FileAttr> {
+        self.entry(task.openat(parent, name.as_bytes(), O_PATH | O_NOFOLLOW, 0)?)
+    }
+
+    /// For how long the kernel may use an entry of this directory without asking.
+    fn entry_ttl(&self, dir: i32) -> Duration {
+        if self.mode == Mode::AsSeen || self.searchable_by_all(dir) { LONG } else { Duration::ZERO }
+    }
+
+    /// Whether there is nobody who may not search the directory.
+    fn searchable_by_all(&self, dir: i32) -> bool {
+        let open = self.keeper.fstat(dir).is_ok_and(|st| st.mode & 0o111 == 0o111);
+        open && self.keeper.vfs_getxattr(dir, XATTR_NAME_POSIX_ACL_ACCESS) == Err(Errno::ENODATA)
+    }
+
+    /// Runs a change of a directory's permissions; if it was open to everybody before and is not any more, the kernel is made
+    /// to ask again for every entry it knows.
+    fn tighten<R>(&self, place: i32, change: impl FnOnce() -> Result<R>) -> Result<R> {
+        let was_open = self.mode == Mode::Engine && self.searchable_by_all(place);
+        let done = change()?;
+        if was_open && !self.searchable_by_all(place) {
+            self.new_epoch();
+        }
+        Ok(done)
+    }
+
+    /// Kernel: `FUSE_NOTIFY_INC_EPOCH`, which fuser does not know.
+    fn new_epoch(&self) {
+        const FUSE_NOTIFY_INC_EPOCH: u32 = 8;
+        let mut message = [0; 16];
+        message[..4].copy_from_slice(&16_u32.to_ne_bytes());
+        message[4..8].copy_from_slice(&FUSE_NOTIFY_INC_EPOCH.to_ne_bytes());
+        if let Some(device) = self.device.get() {
+            // A kernel older than 6.16 does not know it; docs/mount.md says what that means.
+            let _ = rustix::io::write(device, &message);
+        }
+    }
+
+    /// The descriptor for I/O: the handle's, or the node's own.
+    fn io(&self, ino: INodeNo, fh: Option<FileHandle>, how: Data) -> Result<i32> {
+        match (self.mode, fh) {
+            (Mode::Engine, Some(fh)) => Ok(fh.0 as i32),
+            _ => self.nodes.data(ino.0, how),
+        }
+    }
+
+    fn setattr_of(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        new: &NewAttr,
+        fh: Option<FileHandle>,
+    ) -> Result<FileAttr> {
+        let place = self.nodes.place(ino.0)?;
+        let who = match (new.size, new.owner) {
+            (None, None) if self.mode == Mode::AsSeen => Identity::owner(req),
+            _ => self.writer(req, ino.0)?,
+        };
+        self.tighten(place, || {
+            self.change_as(who, 0, |task| {
+                if let Some((uid, gid)) = new.owner {
+                    task.fchownat(place, b"", uid, gid, AT_EMPTY_PATH)?;
+                }
+                if let Some(mode) = new.mode {
+                    task.fchmodat2(place, b"", mode, AT_EMPTY_PATH)?;
+                }
+                if let Some(size) = new.size {
+                    self.truncate(task, ino, place, size, fh)?;
+                }
+                if new.times.iter().any(|t| t.nsec != UTIME_OMIT) {
+                    task.utimensat(place, Some(b""), Some(new.times), AT_EMPTY_PATH)?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok(file_attr(&self.keeper.fstat(place)?))
+    }
+
+    fn truncate(
+        &self,
+        task: &Task,
+        ino: INodeNo,
+        place: i32,
+        size: u64,
+        fh: Option<FileHandle>,
+    ) -> Result<()> {
+        let size = i64::try_from(size).map_err(|_| Errno::EFBIG)?;
+        if self.mode == Mode::AsSeen || fh.is_some() {
+            return task.ftruncate(self.io(ino, fh, Data::Write)?, size);
+        }
+        let fd = task.dentry_open(place, O_WRONLY)?;
+        let done = task.ftruncate(fd, size);
+        task.close(fd)?;
+        done
+    }
+
+    /// Opens for a caller whom the engine judges.
+    fn open_as(&self, req: &Request, ino: INodeNo, flags: i32) -> Result<FileHandle> {
+        let place = self.nodes.place(ino.0)?;
+        let fd = self.look(req, |task| {
+            // What is executed need not be readable.
+            if flags & FMODE_EXEC != 0 {
+                task.faccessat2(place, b"", X_OK, AT_EMPTY_PATH | AT_EACCESS)?;
+                return self.keeper.dentry_open(place, O_RDONLY);
+            }
+            let known = O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_DIRECTORY;
+            // The kernel gives the offset, also of what is appended.
+            task.dentry_open(place, flags & known)
+        })?;
+        Ok(FileHandle(fd as u64))
+    }
+
+    fn create_as(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(FileAttr, FileHandle)> {
+        let dir = self.nodes.place(parent.0)?;
+        let known = O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_EXCL;
+        let fd = self.change(req, umask, |task| {
+            task.openat(dir, name.as_bytes(), flags & known | O_CREAT | O_NOFOLLOW, mode)
+        })?;
+        let entry = self.keeper.dentry_open(fd, O_PATH).and_then(|place| self.entry(place));
+        if entry.is_err() {
+            self.keeper.close(fd)?;
+        }
+        Ok((entry?, FileHandle(fd as u64)))
+    }
+
+    /// Makes something in a directory, and names it.
+    fn make(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        umask: u32,
+        make: impl FnOnce(&Task, i32) -> Result<()>,
+    ) -> Result<(FileAttr, Duration)> {
+        let dir = self.nodes.place(parent.0)?;
+        self.change(req, umask, |task| make(task, dir))?;
+        // Nobody else changes this directory until the kernel has the answer: it holds the lock.
+        Ok((self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir)))
+    }
+
+    /// Runs `give` for the entries of a directory from `offset` on, until it has no more room.
+    fn entries(
+        &self,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut give: impl FnMut(i32, &rcuwalk::Dirent) -> Result<bool>,
+    ) -> Result<()> {
+        let place = self.nodes.place(ino.0)?;
+        let fd = match self.mode {
+            Mode::AsSeen => self.keeper.dentry_open(place, O_RDONLY | O_DIRECTORY)?,
+            Mode::Engine => fh.0 as i32,
+        };
+        let done = self.keeper.lseek(fd, offset as i64, SEEK_SET).and_then(|_| {
+            let mut batch = Vec::with_capacity(BATCH);
+            loop {
+                batch.clear();
+                if self.keeper.getdents(fd, &mut batch, BATCH)? == 0 {
+                    return Ok(());
+                }
+                for entry in &batch {
+                    if give(place, entry)? {
+                        return Ok(());
+                    }
+                }
+            }
+        });
+        if self.mode == Mode::AsSeen {
+            self.keeper.close(fd)?;
+        }
+        done
+    }
+
+    fn ioctl_of(&self, req: &Request, ino: INodeNo, cmd: u32, data: &[u8]) -> Result<Vec<u8>> {
+        const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+        const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+        let place = self.nodes.place(ino.0)?;
+        let fd = self.keeper.dentry_open(place, O_RDONLY)?;
+        let done = match cmd {
+            FS_IOC_GETFLAGS => self.keeper.getflags(fd).map(|flags| flags.to_ne_bytes().to_vec()),
+            FS_IOC_SETFLAGS => match data.first_chunk() {
+                // The kernel has checked who may, in either mode.
+                Some(&flags) => self
+                    .change_as(Identity::owner(req), 0, |task| task.setflags(fd, u32::from_ne_bytes(flags)))
+                    .map(|()| Vec::new()),
+                None => Err(Errno::EINVAL),
+            },
+            _ => Err(Errno::ENOTTY),
+        };
+        self.keeper.close(fd)?;
+        done
+    }
+
+    /// Whose ACL the kernel has allowed to be set: without `FUSE_SETXATTR_EXT`, which fuser 0.18 cannot take, it does not tell
+    /// whether set-group-id has to go.
+    fn acl_setter(&self, req: &Request, ino: INodeNo, name: &OsStr) -> Result<Identity> {
+        let who = Identity::owner(req);
+        if self.mode == Mode::AsSeen && name.as_bytes() == XATTR_NAME_POSIX_ACL_ACCESS {
+            let st = self.stat(ino.0)?;
+            if st.mode & S_ISGID != 0 {
+                let caller = Identity::of(req);
+                if !caller.in_group(st.gid) && !caller.has_fsetid() {
+                    return Ok(who.without_fsetid());
+                }
+            }
+        }
+        Ok(if self.mode == Mode::Engine { Identity::of(req) } else { who })
+    }
+
+    fn copy(&self, req: &Request, from: Range, to: Range, len: u64) -> Result<u32> {
+        // A reply has 32 bits for it; the caller asks for the rest.
+        let len = len.min(1 << 30) as usize;
+        let source = self.io(from.ino, Some(from.fh), Data::Read)?;
+        let target = self.io(to.ino, Some(to.fh), Data::Write)?;
+        let (mut at, mut into) = (from.offset as i64, to.offset as i64);
+        let who = self.writer(req, to.ino.0)?;
+        self.change_as(who, 0, |task| {
+            task.copy_file_range(source, Some(&mut at), target, Some(&mut into), len, 0)
+        })
+        .map(|n| n as u32)
+    }
+}
+
+/// What a SETATTR request asks for.
+struct NewAttr {
+    mode: Option<u32>,
+    /// Owner and group; `u32::MAX` keeps one.
+    owner: Option<(u32, u32)>,
+    size: Option<u64>,
+    times: [rcuwalk::Timespec; 2],
+}
+
+/// One side of a copy.
+struct Range {
+    ino: INodeNo,
+    fh: FileHandle,
+    offset: u64,
+}
+
+/// Sends an entry.
+fn send_entry(reply: ReplyEntry, made: Reply<(FileAttr, Duration)>) {
+    match made {
+        Ok((attr, ttl)) => reply.entry_with_ttls(&LONG, &ttl, &attr, Generation(0)),
+        Err(errno) => reply.error(error(errno)),
+    }
+}
+
+fn send_empty(reply: ReplyEmpty, done: Result<()>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(error(errno)),
+    }
+}
+
+/// Sends a value or list in the way of getxattr(2): its size if there is no room.
+fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>>) {
+    match value {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(error(errno)),
+    }
+}
+
+impl Filesystem for Server {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = vec![
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_NO_OPEN_SUPPORT,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ];
+        if self.mode == Mode::AsSeen {
+            // Forces default_permissions.
+            wanted.push(InitFlags::FUSE_POSIX_ACL);
+            // An entry that comes with READDIRPLUS counts as looked up, for which the engine would have to judge each.
+            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
+        }
+        if self.writeback {
+            wanted.push(InitFlags::FUSE_WRITEBACK_CACHE);
+        }
+        // What this kernel does not have only costs speed, or was not there for anybody.
+        for flag in wanted {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.nodes.place(parent.0).and_then(|dir| {
+            let ttl = self.entry_ttl(dir);
+            match self.look(req, |task| self.lookup_as(task, dir, name)) {
+                // Node 0 says that there is nothing, for as long.
+                Err(Errno::ENOENT) if !ttl.is_zero() => {
+                    Ok((FileAttr { ino: INodeNo(0), ..file_attr(&Stat::default()) }, ttl))
+                }
+                found => found.map(|attr| (attr, ttl)),
+            }
+        });
+        send_entry(reply, found);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.nodes.forget(ino.0, nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.stat(ino.0) {
+            Ok(st) => reply.attr(&LONG, &file_attr(&st)),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let owner =
+            (uid.is_some() || gid.is_some()).then(|| (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX)));
+        let new = NewAttr { mode, owner, size, times: [wanted_time(atime), wanted_time(mtime)] };
+        match self.setattr_of(req, ino, &new, fh) {
+            Ok(attr) => reply.attr(&LONG, &attr),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.nodes.place(ino.0).and_then(|place| self.keeper.readlinkat(place, b"")) {
+            Ok(body) => reply.data(&body),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let name_ = name.as_bytes();
+        let make = |task: &Task, dir| task.mknodat(dir, name_, mode, u64::from(rdev));
+        send_entry(reply, self.make(req, parent, name, umask, make));
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let make = |task: &Task, dir| task.mkdirat(dir, name.as_bytes(), mode);
+        send_entry(reply, self.make(req, parent, name, umask, make));
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let body = target.as_os_str().as_bytes();
+        let make = |task: &Task, dir| task.symlinkat(body, dir, name.as_bytes());
+        send_entry(reply, self.make(req, parent, name, 0, make));
+    }
+
+    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let made = self.nodes.place(ino.0).and_then(|place| {
+            self.make(req, parent, name, 0, |task, dir| {
+                task.linkat(place, b"", dir, name.as_bytes(), AT_EMPTY_PATH)
+            })
+        });
+        send_entry(reply, made);
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = self.nodes.place(parent.0);
+        let done = dir.and_then(|dir| self.change(req, 0, |task| task.unlinkat(dir, name.as_bytes(), 0)));
+        send_empty(reply, done);
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = self.nodes.place(parent.0);
+        let remove = |task: &Task, dir| task.unlinkat(dir, name.as_bytes(), AT_REMOVEDIR);
+        send_empty(reply, dir.and_then(|dir| self.change(req, 0, |task| remove(task, dir))));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.nodes.place(parent.0).and_then(|old| {
+            let new = self.nodes.place(newparent.0)?;
+            self.change(req, 0, |task| {
+                task.renameat2(old, name.as_bytes(), new, newname.as_bytes(), flags.bits())
+            })
+        });
+        send_empty(reply, done);
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.mode == Mode::AsSeen {
+            // The kernel has checked, and never asks again.
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        match self.open_as(req, ino, flags.0) {
+            Ok(fh) => reply.opened(fh, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        if self.mode == Mode::AsSeen {
+            // The kernel makes do with MKNOD, and has no handle to release.
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        match self.create_as(req, parent, name, mode, umask, flags) {
+            Ok((attr, fh)) => {
+                let ttl = self.nodes.place(parent.0).map_or(Duration::ZERO, |dir| self.entry_ttl(dir));
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.created(&ttl, &attr, Generation(0), fh, flags);
+            }
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut buf = vec![0; size as usize];
+        let n =
+            self.io(ino, Some(fh), Data::Read).and_then(|fd| self.keeper.pread(fd, &mut buf, offset as i64));
+        match n {
+            Ok(n) => reply.data(&buf[..n]),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let who = if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            Identity::owner(req).without_fsetid()
+        } else {
+            Identity::owner(req)
+        };
+        let n = self
+            .io(ino, Some(fh), Data::Write)
+            .and_then(|fd| self.change_as(who, 0, |task| task.pwrite(fd, data, offset as i64)));
+        match n {
+            Ok(n) => reply.written(n as u32),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is held back that close(2) could still fail to write.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        send_empty(reply, self.keeper.close(fh.0 as i32));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        // There is no disk; the kernel need not ask again.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.mode == Mode::AsSeen {
+            // The kernel has checked; it caches what it reads, and never asks again.
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        match self.open_as(req, ino, flags.0 | O_DIRECTORY) {
+            Ok(fh) => reply.opened(fh, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let done = self.entries(ino, fh, offset, |_, entry| {
+            let kind = kind_of_entry(entry.kind);
+            Ok(reply.add(INodeNo(entry.ino), entry.off as u64, kind, OsStr::from_bytes(&entry.name)))
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let done = self.entries(ino, fh, offset, |dir, entry| {
+            let name = OsStr::from_bytes(&entry.name);
+            // The kernel counts no reference for the two dots.
+            let dots = matches!(&*entry.name, b"." | b"..");
+            let attr = match dots {
+                true => file_attr(&Stat { ino: entry.ino, mode: S_IFDIR, ..Stat::default() }),
+                false => match self.lookup_as(&self.keeper, dir, name) {
+                    // Removed meanwhile.
+                    Err(Errno::ENOENT) => return Ok(false),
+                    found => found?,
+                },
+            };
+            let full = reply.add(attr.ino, entry.off as u64, name, &LONG, &attr, Generation(0));
+            if full && !dots {
+                self.nodes.forget(attr.ino.0, 1);
+            }
+            Ok(full)
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        send_empty(reply, self.keeper.close(fh.0 as i32));
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.nodes.place(ino.0).and_then(|place| self.keeper.fstatfs(place)) {
+            Ok(s) => reply.statfs(
+                s.blocks,
+                s.bfree,
+                s.bavail,
+                s.files,
+                s.ffree,
+                s.bsize as u32,
+                s.namelen as u32,
+                s.frsize as u32,
+            ),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.nodes.place(ino.0).and_then(|place| {
+            let who = self.acl_setter(req, ino, name)?;
+            let set = |task: &Task| task.vfs_setxattr(place, name.as_bytes(), value, flags);
+            self.tighten(place, || self.change_as(who, 0, set))
+        });
+        send_empty(reply, done);
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let place = self.nodes.place(ino.0);
+        let value = place.and_then(|place| self.look(req, |task| task.vfs_getxattr(place, name.as_bytes())));
+        send_xattr(reply, size, value);
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let place = self.nodes.place(ino.0);
+        send_xattr(reply, size, place.and_then(|place| self.look(req, |task| task.vfs_listxattr(place))));
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.nodes.place(ino.0).and_then(|place| {
+            let who = self.acl_setter(req, ino, name)?;
+            self.tighten(place, || {
+                self.change_as(who, 0, |task| task.vfs_removexattr(place, name.as_bytes()))
+            })
+        });
+        send_empty(reply, done);
+    }
+
+    fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let done = self.nodes.place(ino.0).and_then(|place| {
+            self.look(req, |task| task.faccessat2(place, b"", mask.bits(), AT_EMPTY_PATH | AT_EACCESS))
+        });
+        send_empty(reply, done);
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        cmd: u32,
+        data: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.ioctl_of(req, ino, cmd, data) {
+            Ok(out) => reply.ioctl(0, &out),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
+            let who = self.writer(req, ino.0)?;
+            self.change_as(who, 0, |task| task.fallocate(fd, mode, offset as i64, length as i64))
+        });
+        send_empty(reply, done);
+    }
+
+    fn lseek(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let fd = self.io(ino, Some(fh), Data::Read);
+        match fd.and_then(|fd| self.keeper.lseek(fd, offset, whence)) {
+            Ok(at) => reply.offset(at),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = Range { ino: ino_in, fh: fh_in, offset: offset_in };
+        let to = Range { ino: ino_out, fh: fh_out, offset: offset_out };
+        match self.copy(req, from, to, len) {
+            Ok(n) => reply.written(n),
+            Err(errno) => reply.error(error(errno)),
+        }
+    }
+}
