@@ -15,6 +15,7 @@ import builtins
 import contextlib
 import fcntl
 import io
+import itertools
 import os
 import stat
 import sys
@@ -300,11 +301,6 @@ def _replacements():
     yield io, "FileIO", _AnyFileIO
 
 
-# Where copies of the functions were found in a module that does not belong to the program under test, and how many names it
-# had then: nobody rebinds names of the library, so as long as it has as many, there is nothing new to find.
-_known: dict[str, tuple[types.ModuleType, int, list[str]]] = {}
-# The same for classes and default arguments of those modules that have them.
-_below: dict[str, tuple[types.ModuleType, list[tuple]]] = {}
 _LIBRARY = tuple(
     os.path.join(path, "")
     for path in {*sysconfig.get_paths().values(), os.path.dirname(os.__file__)}
@@ -331,10 +327,88 @@ class _Functions:
                 fake.__module__ = module.__name__
             self.fakes.setdefault(id(real), (real, fake))
         self.reals = {id(fake): (fake, real) for real, fake in self.fakes.values()}
+        # `os.supports_dir_fd` and its like: what they are, and what they are with the replacements.
+        self.supports = {}
+        for name in ("supports_dir_fd", "supports_effective_ids", "supports_fd", "supports_follow_symlinks"):
+            known = getattr(os, name)
+            self.supports[name] = known, known | {fake for real, fake in self.fakes.values() if real in known}
 
 
 # Made when they are first needed; the machine's functions are looked up once.
 _functions: list[_Functions] = []
+
+
+class _Library:
+    """The modules that do not belong to the program under test, and where copies of the functions stand in them.
+
+    Nobody rebinds names of the library: as long as each module has as many, there is nothing new to find.
+    """
+
+    # What was found in a module that had so many names.
+    found: dict[int, tuple[types.ModuleType, int, list[tuple]]] = {}
+
+    def __init__(self, fakes):
+        self.loaded = list(sys.modules.values())
+        self.modules, self.program, self.places = [], [], []
+        for name, module in list(sys.modules.items()):
+            if not isinstance(module, types.ModuleType):
+                continue
+            top = name.partition(".")[0]
+            if top in _KEPT:
+                self.modules.append(module)
+            elif _is_library(module):
+                self.modules.append(module)
+                self.places += self._places(fakes, module, top in _DEEP)
+            else:
+                self.program.append(module)
+        self.names = list(map(vars, self.modules))
+        self.counts = list(map(len, self.names))
+
+    def is_current(self):
+        """Whether modules have neither come nor gone nor grown."""
+        return list(sys.modules.values()) == self.loaded and list(map(len, self.names)) == self.counts
+
+    def _places(self, fakes, module, deep):
+        known = self.found.get(id(module))
+        if known is None or known[0] is not module or known[1] != len(vars(module)):
+            places = list(_find(fakes, module)) + (list(_find_below(fakes, module)) if deep else [])
+            known = self.found[id(module)] = (module, len(vars(module)), places)
+        return known[2]
+
+
+# Made when it is first needed, and again when there are other modules.
+_library: list[_Library] = []
+
+
+def _fake_of(fakes, value):
+    found = fakes.get(id(value))
+    return found[1] if found is not None and found[0] is value else value
+
+
+def _find(fakes, module):
+    """In names of the module: owner, name, what stands there, what is to."""
+    for name, value in list(vars(module).items()):
+        fake = _fake_of(fakes, value)
+        if fake is not value:
+            yield module, name, value, fake
+
+
+def _find_below(fakes, module):
+    """In classes and default arguments."""
+    values = list(vars(module).values())
+    classes = [value for value in values if isinstance(value, type) and value.__module__ == module.__name__]
+    for cls in classes:
+        for name, value in list(vars(cls).items()):
+            inner = value.__func__ if isinstance(value, staticmethod) else value
+            fake = _fake_of(fakes, inner)
+            if fake is not inner:
+                # A function would become a method, which the machine's functions do not.
+                yield cls, name, value, staticmethod(fake) if isinstance(fake, types.FunctionType) else fake
+    for value in [value for owner in (module, *classes) for value in list(vars(owner).values())]:
+        if isinstance(value, types.FunctionType) and value.__defaults__:
+            ours = tuple(_fake_of(fakes, default) for default in value.__defaults__)
+            if any(new is not old for new, old in zip(ours, value.__defaults__)):
+                yield value, "__defaults__", value.__defaults__, ours
 
 
 class _Installed:
@@ -343,94 +417,43 @@ class _Installed:
     def __init__(self):
         if not _functions:
             _functions.append(_Functions())
-        self.fakes, self.reals = _functions[0].fakes, _functions[0].reals
+        functions = _functions[0]
+        if not _library or not _library[0].is_current():
+            _library[:] = [_Library(functions.fakes)]
+        self.fakes, self.reals, self.supports = functions.fakes, functions.reals, functions.supports
+        self.library = _library[0]
         self.undo: list[tuple[object, str, object]] = []
-        self.supports = {
-            name: getattr(os, name)
-            for name in ("supports_dir_fd", "supports_effective_ids", "supports_fd", "supports_follow_symlinks")
-        }
         self.tempdir = tempfile.tempdir
-        self.seen = {}
 
     def install(self):
-        for name, known in self.supports.items():
-            setattr(os, name, known | {fake for real, fake in self.fakes.values() if real in known})
-        for name, module in list(sys.modules.items()):
-            if not isinstance(module, types.ModuleType):
-                continue
-            top = name.partition(".")[0]
-            if top not in _KEPT:
-                self._replace_in_module(name, module)
-                if top in _DEEP:
-                    self._replace_below(name, module)
-            if top in _KEPT or name in _known:
-                self.seen[name] = (module, len(vars(module)))
-
-    def _replace_in_module(self, name, module):
-        names = vars(module)
-        known = _known.get(name)
-        if known is not None and known[0] is module and known[1] == len(names):
-            for attribute in known[2]:
-                fake = self._fake_of(names.get(attribute))
-                if fake is not names.get(attribute):
-                    self._set(module, attribute, names[attribute], fake)
-            return
-        found = []
-        for attribute, value in list(names.items()):
-            fake = self._fake_of(value)
-            if fake is not value:
-                self._set(module, attribute, value, fake)
-                found.append(attribute)
-        if _is_library(module):
-            _known[name] = (module, len(names), found)
-
-    def _set(self, owner, name, old, new):
-        setattr(owner, name, new)
-        self.undo.append((owner, name, old))
-
-    def _replace_below(self, name, module):
-        """In classes and default arguments."""
-        known = _below.get(name)
-        if known is None or known[0] is not module:
-            known = _below[name] = (module, list(self._find_below(module)))
-        for owner, attribute, old, new in known[1]:
-            self._set(owner, attribute, old, new)
-
-    def _find_below(self, module):
-        values = list(vars(module).values())
-        classes = [value for value in values if isinstance(value, type) and value.__module__ == module.__name__]
-        for cls in classes:
-            for name, value in list(vars(cls).items()):
-                inner = value.__func__ if isinstance(value, staticmethod) else value
-                fake = self._fake_of(inner)
-                if fake is not inner:
-                    # A function would become a method, which the machine's functions do not.
-                    yield cls, name, value, staticmethod(fake) if isinstance(fake, types.FunctionType) else fake
-        for value in [value for owner in (module, *classes) for value in list(vars(owner).values())]:
-            if isinstance(value, types.FunctionType) and value.__defaults__:
-                ours = tuple(map(self._fake_of, value.__defaults__))
-                if any(new is not old for new, old in zip(ours, value.__defaults__)):
-                    yield value, "__defaults__", value.__defaults__, ours
-
-    def _fake_of(self, value):
-        found = self.fakes.get(id(value))
-        return found[1] if found is not None and found[0] is value else value
+        for name, (_known, ours) in self.supports.items():
+            setattr(os, name, ours)
+        places = [self.library.places, *(_find(self.fakes, module) for module in self.library.program)]
+        for owner, name, old, new in itertools.chain.from_iterable(places):
+            # The program may have put something else there.
+            if vars(owner).get(name, old) is old:
+                setattr(owner, name, new)
+                self.undo.append((owner, name, old))
 
     def remove(self):
         for owner, name, value in reversed(self.undo):
             setattr(owner, name, value)
-        for name, known in self.supports.items():
+        for name, (known, _ours) in self.supports.items():
             setattr(os, name, known)
         # Modules that were imported or went on growing meanwhile have copied the replacements.
-        back = self.reals
-        for name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType) and not name.startswith("rcuwalk"):
-                if self.seen.get(name) == (module, len(vars(module))):
-                    continue
-                for attribute, value in list(vars(module).items()):
-                    found = back.get(id(value))
-                    if found is not None and found[0] is value:
-                        setattr(module, attribute, found[1])
+        changed = self.library.program
+        if not self.library.is_current():
+            counts = {id(module): count for module, count in zip(self.library.modules, self.library.counts)}
+            changed = [
+                module
+                for name, module in list(sys.modules.items())
+                if isinstance(module, types.ModuleType)
+                and not name.startswith("rcuwalk")
+                and counts.get(id(module)) != len(vars(module))
+            ]
+        for module in changed:
+            for owner, name, _fake, real in _find(self.reals, module):
+                setattr(owner, name, real)
         tempfile.tempdir = self.tempdir
 
 
