@@ -54,7 +54,7 @@ pub use lockref::LockRef;
 #[cfg(not(any(loom, shuttle)))]
 pub use percpu::PerCpu;
 pub use racy::{Counter, Racy32, Racy64, Serial};
-pub use seqcount::SeqCount;
+pub use seqcount::{SeqCount, SeqWrite};
 
 /// A reservation of address space that the system refused, or an arena with no slot left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

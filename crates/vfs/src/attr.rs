@@ -201,7 +201,7 @@ impl Task {
         new.atime = wanted.atime.apply(new.atime, now);
         new.mtime = wanted.mtime.apply(new.mtime, now);
         new.ctime = now;
-        let _change = i.seq.write();
+        let _change = store.open_inode(&mut ns, inode);
         store.set_times(&mut ns, inode, new);
         Ok(())
     }

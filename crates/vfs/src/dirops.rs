@@ -140,6 +140,7 @@ impl<'a> Change<'a> {
     /// Makes a node that is not named yet; `nlink` is what a file starts with.
     pub(crate) fn make(&mut self, dir: Handle, node: &NewNode<'_>, nlink: u32) -> Result<Handle> {
         let kernel = self.kernel;
+        kernel.watch.may_grow()?;
         let default = kernel.default_acl(self.inode(dir))?;
         let attr = self.attr(dir);
         let dir_gid = kernel.store.inode(self.inode(dir)).gid.get();
@@ -191,7 +192,7 @@ impl<'a> Change<'a> {
         let (store, inode) = (&self.kernel.store, self.inode(dentry));
         let i = store.inode(inode);
         {
-            let _change = i.seq.write();
+            let _change = store.open_inode(&mut self.ns, inode);
             if i.mode.get() & S_IFMT == S_IFDIR {
                 i.nlink.set(0);
                 i.mode.set(i.mode.get() | flags::DEAD);
@@ -225,7 +226,7 @@ impl<'a> Change<'a> {
     fn touch(&mut self, dentry: Handle, which: Touch) {
         let inode = self.inode(dentry);
         let store = &self.kernel.store;
-        let _change = store.inode(inode).seq.write();
+        let _change = store.open_inode(&mut self.ns, inode);
         store.touch(&mut self.ns, inode, which, self.now);
     }
 
@@ -618,7 +619,7 @@ impl Change<'_> {
             store.put_locked(&mut self.ns, dentry);
             return Err(errno);
         }
-        let _change = i.seq.write();
+        let _change = store.open_inode(&mut self.ns, inode);
         i.nlink.set(i.nlink.get() + 1);
         self.ns.nameless.remove(&inode);
         i.mode.set(i.mode.get() & !flags::LINKABLE);

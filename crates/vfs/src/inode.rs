@@ -9,12 +9,41 @@ use crate::perm::{AclSource, InodeAttr};
 use crate::store::{Namespace, Store};
 use crate::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
 use crate::userns::IdView;
-use rcuwalk_sync::{Handle, Racy32, Racy64, SeqCount, type_stable};
+use rcuwalk_sync::{Handle, Racy32, Racy64, SeqCount, SeqWrite, type_stable};
+
+type_stable! {
+    /// The sequence count of an inode. Anybody may read under it; [`Store::open_inode`] alone starts a change, so that none
+    /// goes unnoticed by [`crate::changes`].
+    pub(crate) struct InodeSeq {
+        count: SeqCount,
+    }
+}
+
+impl InodeSeq {
+    /// As [`SeqCount::begin`].
+    #[inline(always)]
+    pub(crate) fn begin(&self) -> u32 {
+        self.count.begin()
+    }
+
+    /// As [`SeqCount::wait`].
+    #[inline(always)]
+    pub(crate) fn wait(&self) -> u32 {
+        self.count.wait()
+    }
+
+    /// As [`SeqCount::retry`].
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn retry(&self, start: u32) -> bool {
+        self.count.retry(start)
+    }
+}
 
 type_stable! {
     /// The fields of `stat`. Written under `seq` and the name space lock.
     pub(crate) struct Inode {
-        pub(crate) seq: SeqCount,
+        pub(crate) seq: InodeSeq,
         /// The mode in the low 16 bits; [`flags`] above them.
         pub(crate) mode: Racy32,
         pub(crate) uid: Racy32,
@@ -78,7 +107,7 @@ pub(crate) mod flags {
     /// The times do not fit a word each: they are in [`super::Namespace::wide_times`].
     pub(crate) const WIDE_TIMES: u32 = 1 << 23;
     /// chattr +d. Means nothing here, and is kept.
-    pub(crate) const NODUMP: u32 = 1 << 24;
+    pub(crate) const NODUMP: u32 = crate::perm::IFLAG_NODUMP << 16;
     /// What an object has from the directory it is made in. Kernel: include/linux/shmem_fs.h `SHMEM_FL_INHERITED`.
     pub(crate) const INHERITED: u32 = NOATIME | NODUMP;
 }
@@ -179,6 +208,15 @@ impl Inode {
 }
 
 impl Store {
+    /// Starts a change of an inode, which ends when the guard is dropped, and notes it for whoever watches changes.
+    #[inline]
+    pub(crate) fn open_inode(&self, ns: &mut Namespace, inode: Handle) -> SeqWrite<'_> {
+        if let Some(feed) = &mut ns.feed {
+            feed.changed(inode);
+        }
+        self.inode(inode).seq.count.write()
+    }
+
     /// Runs `read` on the inode until nothing changed meanwhile.
     #[inline(always)]
     pub(crate) fn read_inode<R>(&self, inode: Handle, mut read: impl FnMut(&Inode) -> R) -> R {
@@ -237,7 +275,23 @@ impl Store {
     /// [`fill_kstat`](Self::fill_kstat) where something lies apart.
     #[cold]
     fn fill_kstat_slow(&self, inode: Handle) -> Kstat {
-        let stat = self.read_inode(inode, |i| {
+        let stat = self.fill_kstat_apart(inode);
+        if stat.iflags & flags::WIDE_TIMES == 0 {
+            return stat;
+        }
+        // Times before 1697 or after 2242 are kept whole under the lock, where nothing else changes either.
+        let ns = self.lock();
+        Kstat { times: self.times(&ns, inode), ..stat }
+    }
+
+    /// [`fill_kstat`](Self::fill_kstat) with the time of birth; for callers that hold the lock.
+    pub(crate) fn fill_kstat_held(&self, ns: &Namespace, inode: Handle) -> Kstat {
+        Kstat { times: self.times(ns, inode), ..self.fill_kstat_apart(inode) }
+    }
+
+    /// Everything but times that do not fit a word each.
+    fn fill_kstat_apart(&self, inode: Handle) -> Kstat {
+        self.read_inode(inode, |i| {
             let rest = self.inode_rest(inode);
             let (mode, size) = (i.mode.get(), i.size.get());
             let kind = mode & S_IFMT;
@@ -264,13 +318,7 @@ impl Store {
                     btime: unpack_time(rest.btime.get()),
                 },
             }
-        });
-        if stat.iflags & flags::WIDE_TIMES == 0 {
-            return stat;
-        }
-        // Times before 1697 or after 2242 are kept whole under the lock, where nothing else changes either.
-        let ns = self.lock();
-        Kstat { times: self.times(&ns, inode), ..stat }
+        })
     }
 
     /// The four times of an inode; for callers that hold the lock.

@@ -78,13 +78,16 @@ impl Kernel {
         cred: &Cred,
         edit: impl FnOnce(&mut FileData) -> Result<R>,
     ) -> Result<R> {
+        let _gate = self.watch.enter();
         // The contents' lock is taken before the name space lock, everywhere.
         let mut data = contents.data.write().unwrap_or_else(PoisonError::into_inner);
+        let unsaved = data.unsaved();
         let value = edit(&mut data)?;
         let (now, mut ns) = (self.now(), self.store.lock());
+        self.watch.edited(&ns, &mut data, unsaved);
         self.remove_privileges(&mut ns, mnt, inode, cred);
         let i = self.store.inode(inode);
-        let _change = i.seq.write();
+        let _change = self.store.open_inode(&mut ns, inode);
         i.mode.set(i.mode.get() & !flags::NO_CONTENT | flags::BLOCKS_STORED);
         i.size.set(data.size());
         self.store.inode_rest(inode).blocks.set(data.pages() * 8);
@@ -98,7 +101,7 @@ impl Kernel {
     fn remove_privileges(&self, ns: &mut Namespace, mnt: Handle, inode: Handle, cred: &Cred) {
         let i = self.store.inode(inode);
         let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
-        let _change = i.seq.write();
+        let _change = self.store.open_inode(ns, inode);
         if i.acl.get() != 0 && mode != i.mode.get() & 0xffff {
             // The ACL is made to agree with the mode, which stamps even where nothing else does.
             self.store.touch(ns, inode, Touch::C, self.now());
@@ -114,7 +117,7 @@ impl Kernel {
             let i = self.store.inode(inode);
             if size == 0 && i.mode.get() & flags::NO_CONTENT != 0 {
                 // What is cut off need not be known.
-                let _change = i.seq.write();
+                let _change = self.store.open_inode(&mut ns, inode);
                 i.mode.set(i.mode.get() & !flags::NO_CONTENT);
                 i.size.set(0);
             } else if i.mode.get() & flags::NO_CONTENT != 0 && i.size.get() != 0 {
@@ -218,11 +221,13 @@ impl Task {
         if data.is_empty() {
             return Ok((0, offset));
         }
-        let append = file.flags.get() as i32 & O_APPEND != 0;
+        let flags = file.flags.get() as i32;
+        let append = flags & O_APPEND != 0;
         let limit = self.fsize_limit().min(MAX_FILE_SIZE);
         let kernel = &*self.kernel;
+        kernel.watch.admit()?;
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
-        kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
+        let written = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };
             if offset.saturating_add(data.len() as u64) > MAX_FILE_SIZE {
                 return Err(Errno::EINVAL);
@@ -231,7 +236,11 @@ impl Task {
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(&contents.budget, offset, &data[..n])?;
             Ok((n, offset + n as u64))
-        })
+        })?;
+        if flags & O_DSYNC != 0 {
+            kernel.watch.sync()?;
+        }
+        Ok(written)
     }
 
     /// Moves the position of `fd`; gives the new one. `whence`: `SEEK_SET`, `SEEK_CUR`, `SEEK_END`, `SEEK_DATA`,

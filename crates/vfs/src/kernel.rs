@@ -1,6 +1,7 @@
 //! The file system as a whole: the store, its mounts and settings, and the handle that users hold.
 
 use crate::acl::Acl;
+use crate::changes::Watch;
 use crate::cred::Cred;
 use crate::errno::Result;
 use crate::files::File;
@@ -67,6 +68,7 @@ pub(crate) struct Kernel {
     pub(crate) fs_owners: Registry<FsOwner>,
     pub(crate) locks: Locks,
     pub(crate) recorder: Recorder,
+    pub(crate) watch: Watch,
     /// The number that a task got last.
     last_tid: Mutex<i32>,
 }
@@ -293,6 +295,7 @@ impl VfsBuilder {
             fs_owners: Registry::default(),
             locks: Locks::default(),
             recorder: Recorder::default(),
+            watch: Watch::default(),
             last_tid: Mutex::new(0),
         };
         {
@@ -475,7 +478,7 @@ impl Kernel {
     pub(crate) fn touch_now(&self, inode: Handle, which: Touch) {
         let now = self.now();
         let mut ns = self.store.lock();
-        let _change = self.store.inode(inode).seq.write();
+        let _change = self.store.open_inode(&mut ns, inode);
         self.store.touch(&mut ns, inode, which, now);
     }
 

@@ -31,6 +31,7 @@
 pub mod acl;
 mod attr;
 mod binfmt;
+pub mod changes;
 mod commoncap;
 pub mod cred;
 mod dcache;

@@ -7,7 +7,7 @@ use crate::inode::{Times, flags};
 use crate::kernel::Kernel;
 use crate::kernel::MountOptions;
 use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
-use crate::pages::PageBudget;
+use crate::pages::{FileData, PageBudget};
 use crate::perm;
 use crate::setattr::AclType;
 use crate::store::{InodeInit, NsGuard};
@@ -19,6 +19,12 @@ use std::sync::Arc;
 /// A node of the tree, as a [`Loader`] knows it. Meaningless to another file system, or once it was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(Handle);
+
+impl NodeId {
+    pub(crate) fn handle(self) -> Handle {
+        self.0
+    }
+}
 
 /// What a node is made of: whatever its source says, unchecked against any credential.
 ///
@@ -57,7 +63,7 @@ pub struct NewInode<'a> {
     pub ctime: Timespec,
     /// Birth.
     pub btime: Timespec,
-    /// `IFLAG_IMMUTABLE`, `IFLAG_APPEND`, `IFLAG_NOATIME`.
+    /// `IFLAG_IMMUTABLE`, `IFLAG_APPEND`, `IFLAG_NOATIME`, `IFLAG_NODUMP`.
     pub iflags: u32,
     /// The body of a link.
     pub symlink: &'a [u8],
@@ -103,6 +109,11 @@ struct Parsed<'a> {
 impl<'a> Loader<'a> {
     pub(crate) fn new(kernel: &'a Kernel) -> Self {
         Loader { kernel, ns: kernel.store.lock() }
+    }
+
+    /// What it works on.
+    pub(crate) fn parts(&mut self) -> (&'a Kernel, &mut NsGuard<'a>) {
+        (self.kernel, &mut self.ns)
     }
 
     /// The root directory.
@@ -212,7 +223,7 @@ impl<'a> Loader<'a> {
         let dentry = store.new_dentry(&mut self.ns, inode)?;
         let node = self.attach(parent, name, dentry)?;
         let i = store.inode(inode);
-        let _change = i.seq.write();
+        let _change = store.open_inode(&mut self.ns, inode);
         i.nlink.set(i.nlink.get().saturating_add(1));
         Ok(node)
     }
@@ -297,18 +308,38 @@ impl<'a> Loader<'a> {
         let is_dir = s_isdir(store.inode(inode).attr().mode);
         {
             let d = store.inode(dir);
-            let _open = d.seq.write();
+            let _open = store.open_inode(&mut self.ns, dir);
             store.d_drop(&mut self.ns, dentry);
             d.nlink.set(d.nlink.get().saturating_sub(u32::from(is_dir)));
         }
         {
             let i = store.inode(inode);
-            let _change = i.seq.write();
+            let _change = store.open_inode(&mut self.ns, inode);
             let gone = if is_dir { flags::DEAD } else { 0 };
             i.mode.set(i.mode.get() | gone);
             i.nlink.set(if is_dir { 0 } else { i.nlink.get().saturating_sub(1) });
         }
         store.put_locked(&mut self.ns, dentry);
+    }
+
+    /// Reserves the pages of a regular file that hold `len` bytes from `offset` on, also beyond its size, as fallocate(2)
+    /// does; those that are reserved already count as written from then on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (not a regular file, `len` is 0), `EFBIG` (beyond the largest file), `ENOSPC`.
+    pub fn reserve(&mut self, node: NodeId, offset: u64, len: u64) -> Result<()> {
+        self.edit(node, |pages, budget| pages.fallocate(budget, offset, len, true))
+    }
+
+    /// Sees to it that no number below `ino` is given to an inode that is made from now on.
+    pub fn skip_inos(&mut self, ino: u64) {
+        self.ns.mnt.skip_inos(ROOT_SB, ino);
+    }
+
+    /// The number that the next inode gets unless it brings one.
+    pub fn next_ino(&self) -> u64 {
+        self.ns.mnt.supers.get(ROOT_SB).map_or(1, |sb| sb.next_ino)
     }
 
     /// Writes contents into a regular file, whose size was given when it was added. What is not written is a hole.
@@ -317,25 +348,38 @@ impl<'a> Loader<'a> {
     ///
     /// `EINVAL` (not a regular file), `EFBIG` (beyond the file's size), `ENOSPC`.
     pub fn write(&mut self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        let store = &self.kernel.store;
+        if end > store.inode(store.d_inode(node.0)).size.get() {
+            return Err(Errno::EFBIG);
+        }
+        self.edit(node, |pages, budget| {
+            let mut done = 0;
+            while done < data.len() {
+                done += pages.write_at(budget, offset + done as u64, &data[done..])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the contents of a regular file, which are known from then on.
+    fn edit(
+        &mut self,
+        node: NodeId,
+        edit: impl FnOnce(&mut FileData, &PageBudget) -> Result<()>,
+    ) -> Result<()> {
         let store = &self.kernel.store;
         let inode = store.d_inode(node.0);
         let i = store.inode(inode);
         if !s_isreg(i.attr().mode) {
             return Err(Errno::EINVAL);
         }
-        let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        if end > i.size.get() {
-            return Err(Errno::EFBIG);
-        }
         let budget = self.kernel.budget(&self.ns, ROOT_MOUNT)?;
         let contents = store.contents(&mut self.ns, inode, &budget)?;
         // Nobody waits for the name space lock with these contents locked: nobody has the file open yet.
         let mut pages = contents.data.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut done = 0;
-        while done < data.len() {
-            done += pages.write_at(&budget, offset + done as u64, &data[done..])?;
-        }
-        let _change = i.seq.write();
+        edit(&mut pages, &budget)?;
+        let _change = store.open_inode(&mut self.ns, inode);
         i.mode.set(i.mode.get() & !flags::NO_CONTENT);
         Ok(())
     }
@@ -347,11 +391,13 @@ impl<'a> Loader<'a> {
     ///
     /// `EINVAL` (not a regular file).
     pub fn has_contents(&mut self, node: NodeId) -> Result<()> {
-        let i = self.kernel.store.inode(self.kernel.store.d_inode(node.0));
+        let store = &self.kernel.store;
+        let inode = store.d_inode(node.0);
+        let i = store.inode(inode);
         if !s_isreg(i.attr().mode) {
             return Err(Errno::EINVAL);
         }
-        let _change = i.seq.write();
+        let _change = store.open_inode(&mut self.ns, inode);
         i.mode.set(i.mode.get() & !flags::NO_CONTENT);
         Ok(())
     }
@@ -389,9 +435,10 @@ impl<'a> Loader<'a> {
     /// Sets the link count: of a file some of whose names lie outside what is loaded, or of a directory from a file system
     /// that does not count subdirectories.
     pub fn set_nlink(&mut self, node: NodeId, nlink: u32) {
-        let i = self.kernel.store.inode(self.kernel.store.d_inode(node.0));
-        let _change = i.seq.write();
-        i.nlink.set(nlink);
+        let store = &self.kernel.store;
+        let inode = store.d_inode(node.0);
+        let _change = store.open_inode(&mut self.ns, inode);
+        store.inode(inode).nlink.set(nlink);
     }
 
     fn check_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
@@ -458,8 +505,9 @@ impl<'a> Loader<'a> {
         let store = &self.kernel.store;
         let is_dir = store.see(dentry).meta.is_dir();
         let added = {
-            let d = store.inode(store.d_inode(parent.0));
-            let _open = d.seq.write();
+            let dir = store.d_inode(parent.0);
+            let d = store.inode(dir);
+            let _open = store.open_inode(&mut self.ns, dir);
             d.nlink.set(d.nlink.get().saturating_add(u32::from(is_dir)));
             store.d_add(&mut self.ns, dentry, parent.0, store.name(name))
         };
@@ -488,8 +536,12 @@ fn mode_of(new: &NewInode<'_>, parsed: &Parsed<'_>) -> u32 {
     parsed.access.as_ref().map_or(mode, |acl| mode & !S_IRWXUGO | acl.equiv_mode().0)
 }
 
+/// The flags that a source can give an inode.
+const LOADED_IFLAGS: u32 =
+    perm::IFLAG_IMMUTABLE | perm::IFLAG_APPEND | perm::IFLAG_NOATIME | perm::IFLAG_NODUMP;
+
 fn iflags_of(new: &NewInode<'_>) -> u32 {
-    (new.iflags & (perm::IFLAG_IMMUTABLE | perm::IFLAG_APPEND | perm::IFLAG_NOATIME)) << 16
+    (new.iflags & LOADED_IFLAGS) << 16
 }
 
 fn times_of(new: &NewInode<'_>) -> Times {

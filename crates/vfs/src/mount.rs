@@ -357,6 +357,13 @@ impl MountState {
         })
     }
 
+    /// Gives no inode of a file system a number below `ino` from now on.
+    pub(crate) fn skip_inos(&mut self, sb: u32, ino: u64) {
+        if let Some(sb) = self.supers.get_mut(sb) {
+            sb.next_ino = sb.next_ino.max(ino);
+        }
+    }
+
     /// A device number for a new file system without a device, beside those given already.
     pub(crate) fn new_dev(&mut self) -> u64 {
         loop {

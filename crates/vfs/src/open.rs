@@ -558,7 +558,7 @@ impl Task {
         change.add_nameless(inode);
         if !op.has(O_EXCL) {
             let i = store.inode(inode);
-            let _change = i.seq.write();
+            let _change = store.open_inode(&mut change.ns, inode);
             i.mode.set(i.mode.get() | flags::LINKABLE);
         }
         let mut mode = op.file_mode();

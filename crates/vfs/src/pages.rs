@@ -13,6 +13,7 @@
 use crate::errno::{Errno, Result};
 use rcuwalk_sync::Budget;
 use rcuwalk_sync::fill::{self, Site};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes of a page.
@@ -102,12 +103,14 @@ pub struct FileData {
     root: Slot,
     /// Levels of nodes above the pages.
     height: u32,
+    /// Which pages changed, if anybody wants to know.
+    changed: Option<Box<Changed>>,
 }
 
 impl FileData {
     /// An empty file.
     pub const fn new() -> FileData {
-        FileData { size: 0, pages: 0, root: Slot::Hole, height: 0 }
+        FileData { size: 0, pages: 0, root: Slot::Hole, height: 0, changed: None }
     }
 
     /// Size in bytes.
@@ -162,7 +165,9 @@ impl FileData {
             }
         }
         if done > 0 {
-            self.size = self.size.max(offset + done as u64);
+            let end = offset + done as u64;
+            self.mark(offset >> PAGE_SHIFT..end.div_ceil(PAGE_SIZE as u64));
+            self.size = self.size.max(end);
         }
         Ok(done)
     }
@@ -244,6 +249,7 @@ impl FileData {
         }
         let missing = wanted - count_allocated(&self.root, self.height, 0, &pages);
         budget.charge(missing)?;
+        self.mark(pages.clone());
         let mut added = 0;
         for index in pages {
             match self.make(index) {
@@ -298,6 +304,40 @@ impl FileData {
         Ok(offset.max(page << PAGE_SHIFT).min(self.size) as i64)
     }
 
+    /// Shows every allocated page in a range of pages, ascending.
+    pub fn for_each_page(&self, pages: Range<u64>, mut show: impl FnMut(u64, PageState<'_>)) {
+        show_pages(&self.root, self.height, 0, &pages, &mut show);
+    }
+
+    /// Remembers from now on which pages change.
+    pub(crate) fn track(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.changed.is_some()
+    }
+
+    /// Remembers that these pages changed.
+    #[inline]
+    pub(crate) fn mark(&mut self, pages: Range<u64>) {
+        if let Some(changed) = &mut self.changed {
+            changed.mark(pages);
+        }
+    }
+
+    /// Bytes of pages that changed, those beyond the end left out.
+    pub(crate) fn unsaved(&self) -> u64 {
+        self.changed.as_ref().map_or(0, |changed| changed.pages << PAGE_SHIFT)
+    }
+
+    /// The pages that changed since this was last asked, ascending.
+    pub(crate) fn take_changed(&mut self) -> Vec<Range<u64>> {
+        let changed = self.changed.as_mut().map(|changed| std::mem::take(&mut **changed));
+        changed
+            .map_or(Vec::new(), |changed| changed.ranges.into_iter().map(|(start, end)| start..end).collect())
+    }
+
     /// Where a seek starts, if it may.
     fn seekable(&self, offset: i64) -> Result<u64> {
         u64::try_from(offset).ok().filter(|&offset| offset < self.size).ok_or(Errno::ENXIO)
@@ -305,6 +345,7 @@ impl FileData {
 
     /// Frees the pages that lie within a range of bytes and zeroes the part of it that lies in others.
     fn drop_bytes(&mut self, budget: &PageBudget, range: Range<u64>) {
+        self.mark(range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
         let whole = range.start.div_ceil(PAGE_SIZE as u64)..range.end >> PAGE_SHIFT;
         let (first, head) = locate(range.start);
         let (last, tail) = locate(range.end);
@@ -391,6 +432,65 @@ impl FileData {
             }
         }
     }
+}
+
+/// What an allocated page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageState<'a> {
+    /// Nothing yet: it was reserved.
+    Reserved,
+    /// Zeros: it was reserved more than once.
+    Zeroed,
+    /// These bytes.
+    Data(&'a [u8; PAGE_SIZE]),
+}
+
+/// Pages that changed: ranges that neither overlap nor touch, by their start. There are few of them: where many are wanted,
+/// they grow until they meet.
+#[derive(Debug, Default)]
+struct Changed {
+    ranges: BTreeMap<u64, u64>,
+    /// Ranges begin and end at multiples of this power of two.
+    grain: u32,
+    /// How many pages, ranges without an end left out.
+    pages: u64,
+}
+
+/// The most ranges of pages of one file.
+const MAX_RANGES: usize = 512;
+
+impl Changed {
+    fn mark(&mut self, pages: Range<u64>) {
+        if pages.is_empty() {
+            return;
+        }
+        self.insert(pages);
+        while self.ranges.len() > MAX_RANGES {
+            self.grain += 1;
+            self.pages = 0;
+            for (start, end) in std::mem::take(&mut self.ranges) {
+                self.insert(start..end);
+            }
+        }
+    }
+
+    fn insert(&mut self, pages: Range<u64>) {
+        let low = (1 << self.grain) - 1;
+        let (mut start, mut end) = (pages.start & !low, pages.end.saturating_add(low) & !low);
+        // Those that overlap or touch; the one before first.
+        while let Some((&from, &to)) = self.ranges.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
+            self.ranges.remove(&from);
+            self.pages -= counted(from, to);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.ranges.insert(start, end);
+        self.pages += counted(start, end);
+    }
+}
+
+/// The pages of a range, if it has an end that a file can have.
+fn counted(start: u64, end: u64) -> u64 {
+    if end > MAX_FILE_SIZE >> PAGE_SHIFT { 0 } else { end - start }
 }
 
 /// Page and offset within it.
@@ -481,6 +581,31 @@ fn remove(slot: &mut Slot, height: u32, base: u64, pages: &Range<u64>) -> u64 {
             }
             freed
         }
+    }
+}
+
+/// Shows the allocated pages in a range.
+fn show_pages(
+    slot: &Slot,
+    height: u32,
+    base: u64,
+    pages: &Range<u64>,
+    show: &mut impl FnMut(u64, PageState<'_>),
+) {
+    let state = match slot {
+        Slot::Hole => return,
+        Slot::Reserved => PageState::Reserved,
+        Slot::Zeroed => PageState::Zeroed,
+        Slot::Data(page) => PageState::Data(page),
+        Slot::Node(node) => {
+            for (i, child_base) in overlapping(height, base, pages) {
+                show_pages(&node[i], height - 1, child_base, pages, show);
+            }
+            return;
+        }
+    };
+    if pages.contains(&base) {
+        show(base, state);
     }
 }
 

@@ -43,6 +43,8 @@ pub const IFLAG_APPEND: u32 = 2;
 pub const IFLAG_NOATIME: u32 = 4;
 /// Inode flag: a directory that was removed.
 pub const IFLAG_DEAD: u32 = 8;
+/// chattr +d, which no check asks for.
+pub const IFLAG_NODUMP: u32 = 1 << 8;
 
 /// What a permission check needs to know of an inode, apart from its ACL.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

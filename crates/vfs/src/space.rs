@@ -91,6 +91,9 @@ impl Task {
         if matches!(how, Falloc::Allocate { .. }) && grows && end > self.fsize_limit() {
             return Err(Errno::EFBIG);
         }
+        if only_allocates {
+            kernel.watch.admit()?;
+        }
         let contents = kernel.contents_of(&file, true)?.ok_or(Errno::EIO)?;
         kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| match how {
             Falloc::Allocate { keep_size } => pages.fallocate(&contents.budget, start, bytes, keep_size),
@@ -192,15 +195,15 @@ impl Task {
         Ok(count as usize)
     }
 
-    /// Waits until the file is on the disk, of which there is none.
+    /// Waits until the file is on the disk, if there is one: if a [`Backing`](crate::changes::Backing) keeps the tree.
     ///
     /// # Errors
     ///
-    /// `EBADF` (also for `O_PATH`), `EINVAL` (a special file).
+    /// `EBADF` (also for `O_PATH`), `EINVAL` (a special file), `EIO`, `ENOSPC` (the backing's).
     pub fn fsync(&self, fd: i32) -> Result<()> {
         let file = self.file(fd)?;
         match self.kernel.store.read_inode(file.inode, Inode::attr).mode & S_IFMT {
-            S_IFREG | S_IFDIR => Ok(()),
+            S_IFREG | S_IFDIR => self.kernel.watch.sync(),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -214,12 +217,18 @@ impl Task {
         self.fsync(fd)
     }
 
+    /// Waits until everything is on the disk, if there is one; tells nothing of what went wrong, as sync(2).
+    pub fn sync(&self) {
+        let _ = self.kernel.watch.sync();
+    }
+
     /// Waits until the file system of the open file is on the disk.
     ///
     /// # Errors
     ///
-    /// `EBADF` (also for `O_PATH`).
+    /// `EBADF` (also for `O_PATH`), `EIO`, `ENOSPC` (the backing's).
     pub fn syncfs(&self, fd: i32) -> Result<()> {
-        self.file(fd).map(drop)
+        self.file(fd)?;
+        self.kernel.watch.sync()
     }
 }

@@ -413,7 +413,7 @@ impl Kernel {
         let now = self.now();
         let mut ns = self.store.lock();
         if self.store.inode(inode).attr().mode & S_IFMT == S_IFLNK {
-            let _change = self.store.inode(inode).seq.write();
+            let _change = self.store.open_inode(&mut ns, inode);
             self.store.touch(&mut ns, inode, Touch::A, now);
         }
     }

@@ -4,6 +4,7 @@
 //! the kernel's `i_rwsem`s, `rename_lock` and `d_lock`s in one (`docs/locking.md` says why, and what it costs).
 
 use crate::acl::{Acl, AclEntry};
+use crate::changes::Feed;
 use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::errno::{Errno, Result};
 use crate::files::FileMode;
@@ -62,13 +63,15 @@ pub(crate) struct Namespace {
     /// Contents of regular files; index 0 is never used.
     pub(crate) contents: Table<Arc<Contents>>,
     /// Extended attributes other than ACLs; index 0 is never used.
-    pub(crate) xattrs: Table<Xattrs>,
+    xattrs: Table<Xattrs>,
     pub(crate) wide_times: HashMap<Handle, Times>,
     /// Inodes without a name that somebody still holds, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
     pub(crate) nameless: HashMap<Handle, u32>,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
+    /// What changed, for whoever keeps the tree elsewhere.
+    pub(crate) feed: Option<Box<Feed>>,
 }
 
 /// Values by small number. Number 0 means none.
@@ -187,6 +190,7 @@ impl Store {
             wide_times: HashMap::new(),
             nameless: HashMap::new(),
             mnt,
+            feed: None,
         };
         Ok(Store {
             slots: Arena::new(capacity.objects)?,
@@ -316,7 +320,7 @@ impl Store {
     fn inode_init(&self, ns: &mut Namespace, slot: Handle, init: &InodeInit<'_>, acl: Handle) {
         let ino = init.ino.unwrap_or_else(|| ns.mnt.next_ino(init.sb));
         let (i, rest) = (self.inode(slot), self.inode_rest(slot));
-        let _change = i.seq.write();
+        let _change = self.open_inode(ns, slot);
         let stored = if init.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
         i.mode.set(init.mode | init.iflags | stored);
         i.uid.set(init.uid);
@@ -377,7 +381,10 @@ impl Store {
     ) -> Result<()> {
         let words = self.name_words(name)?;
         self.links(parent).count.get();
-        self.d_place(ns, dentry, parent, name.component, words);
+        self.d_place(ns, dentry, parent, name, words);
+        if let Some(feed) = &mut ns.feed {
+            feed.linked(self.d_inode(parent), self.d_inode(dentry));
+        }
         Ok(())
     }
 
@@ -403,10 +410,14 @@ impl Store {
         ns: &mut Namespace,
         dentry: Handle,
         parent: Handle,
-        c: Component,
+        name: Name<'_>,
         words: [u64; INLINE_NAME / 8],
     ) {
-        let d = self.dentry(dentry);
+        if ns.feed.is_some() {
+            let taken = self.d_lookup(ns, parent, name).is_some();
+            ns.feed.iter_mut().for_each(|feed| feed.named(self.d_inode(parent), name.bytes(), taken));
+        }
+        let (d, c) = (self.dentry(dentry), name.component);
         let change = d.seq.write();
         d.parent.set(parent);
         d.hash.set(c.hash);
@@ -422,11 +433,23 @@ impl Store {
     ///
     /// Kernel: fs/dcache.c `d_drop()`.
     pub(crate) fn d_drop(&self, ns: &mut Namespace, dentry: Handle) {
+        self.d_unhash(ns, dentry);
+        if let Some(feed) = &mut ns.feed {
+            feed.unlinked(self.d_inode(dentry));
+        }
+    }
+
+    fn d_unhash(&self, ns: &mut Namespace, dentry: Handle) {
         let d = self.dentry(dentry);
         {
             let _change = d.seq.write();
             d.meta.set(Meta(d.meta.get()).with_hashed(false).0);
             ns.chains.remove(&self.chains, self, dentry);
+        }
+        if ns.feed.is_some() {
+            let (parent, name) = (d.parent.get(), self.d_name(dentry));
+            let taken = self.d_lookup(ns, parent, self.name(&name)).is_some();
+            ns.feed.iter_mut().for_each(|feed| feed.unnamed(self.d_inode(parent), &name, taken));
         }
         self.remove_child(self.d_inode(d.parent.get()), dentry);
     }
@@ -448,7 +471,7 @@ impl Store {
         let words = self.name_words(name)?;
         let _rename = self.rename_seq.write();
         let _paths = self.is_dir(dentry).then(|| self.path_seq.write());
-        self.d_remake(ns, dentry, parent, name.component, words);
+        self.d_remake(ns, dentry, parent, name, words);
         Ok(())
     }
 
@@ -457,15 +480,15 @@ impl Store {
         ns: &mut Namespace,
         dentry: Handle,
         parent: Handle,
-        c: Component,
+        name: Name<'_>,
         words: [u64; INLINE_NAME / 8],
     ) {
         let d = self.dentry(dentry);
         let (old_parent, old_meta, old_blob) = (d.parent.get(), Meta(d.meta.get()), d.name[1].get());
         self.links(parent).count.get();
         // Unfindable for a moment: a walker that misses it now also sees that the directory changed.
-        self.d_drop(ns, dentry);
-        self.d_place(ns, dentry, parent, c, words);
+        self.d_unhash(ns, dentry);
+        self.d_place(ns, dentry, parent, name, words);
         if old_meta.name_len() > INLINE_NAME {
             self.blobs.free(old_blob as Handle);
         }
@@ -483,8 +506,8 @@ impl Store {
         let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
         let _rename = self.rename_seq.write();
         let _paths = (self.is_dir(a) || self.is_dir(b)).then(|| self.path_seq.write());
-        self.d_remake(ns, a, parent_b, name_b.component, words_b);
-        self.d_remake(ns, b, parent_a, name_a.component, words_a);
+        self.d_remake(ns, a, parent_b, name_b, words_b);
+        self.d_remake(ns, b, parent_a, name_a, words_a);
         Ok(())
     }
 
@@ -555,7 +578,7 @@ impl Store {
                 return self.put_locked(ns, root);
             }
             {
-                let _open = self.inode(self.d_inode(parent)).seq.write();
+                let _open = self.open_inode(ns, self.d_inode(parent));
                 self.d_drop(ns, at);
             }
             self.put_locked(ns, at);
@@ -568,7 +591,7 @@ impl Store {
         let (i, rest) = (self.inode(inode), self.inode_rest(inode));
         let (mode, acl) = (i.mode.get(), i.acl.get());
         {
-            let _change = i.seq.write();
+            let _change = self.open_inode(ns, inode);
             i.acl.set(0);
             i.mode.set(0);
             i.nlink.set(0);
@@ -666,7 +689,7 @@ impl Store {
         // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
         let _paths = is_dir.then(|| self.path_seq.write());
         let _bit = is_dir.then(|| alias.seq.write());
-        let _inode = i.seq.write();
+        let _inode = self.open_inode(ns, inode);
         change(i, ns);
         if is_dir {
             let open = everyone_may_search(i.mode.get(), i.acl.get() != 0);
@@ -693,9 +716,34 @@ impl Store {
         }
         let mut data = FileData::new();
         data.truncate(budget, i.size.get())?;
+        if ns.feed.is_some() {
+            data.track();
+        }
         let contents = Arc::new(Contents { data: RwLock::new(data), budget: Arc::clone(budget) });
         rest.data.set(ns.contents.insert(Arc::clone(&contents))?);
         Ok(contents)
+    }
+
+    /// The extended attributes of an inode other than ACLs, if it ever had any.
+    pub(crate) fn xattrs<'n>(&self, ns: &'n Namespace, inode: Handle) -> Option<&'n Xattrs> {
+        ns.xattrs.get(self.inode_rest(inode).xattrs.get())
+    }
+
+    /// The same, to change them.
+    pub(crate) fn xattrs_mut<'n>(&self, ns: &'n mut Namespace, inode: Handle) -> Option<&'n mut Xattrs> {
+        if let Some(feed) = &mut ns.feed {
+            feed.changed(inode);
+        }
+        ns.xattrs.get_mut(self.inode_rest(inode).xattrs.get())
+    }
+
+    /// The same, made if there are none.
+    pub(crate) fn make_xattrs<'n>(&self, ns: &'n mut Namespace, inode: Handle) -> Result<&'n mut Xattrs> {
+        let rest = self.inode_rest(inode);
+        if rest.xattrs.get() == 0 {
+            rest.xattrs.set(ns.xattrs.insert(Xattrs::new())?);
+        }
+        self.xattrs_mut(ns, inode).ok_or(Errno::ENOMEM)
     }
 
     /// Counts a writer of a regular file, unless it is being executed. Kernel: `get_write_access()`.
@@ -773,7 +821,7 @@ impl Store {
         now: Timespec,
         change: impl FnOnce(&mut Namespace) -> Result<R>,
     ) -> Result<R> {
-        let _open = self.inode(dir).seq.write();
+        let _open = self.open_inode(ns, dir);
         let value = change(ns)?;
         self.touch(ns, dir, Touch::MC, now);
         Ok(value)

@@ -11,7 +11,7 @@ use crate::mount::Path;
 use crate::namei::Lookup;
 use crate::perm::{self, InodeAttr, MAY_READ, MAY_WRITE};
 use crate::setattr::{self, AclType};
-use crate::store::{Namespace, Xattrs};
+use crate::store::Namespace;
 use crate::task::Task;
 use crate::uapi::*;
 use crate::userns::IdView;
@@ -115,20 +115,19 @@ impl Kernel {
     ///
     /// Kernel: security/commoncap.c `cap_inode_killpriv()`.
     pub(crate) fn remove_file_caps(&self, ns: &mut Namespace, inode: Handle) {
-        if let Some(xattrs) = ns.xattrs.get_mut(self.store.inode_rest(inode).xattrs.get()) {
+        if let Some(xattrs) = self.store.xattrs_mut(ns, inode) {
             xattrs.remove(XATTR_NAME_CAPS);
         }
     }
 
     /// The file capabilities of an inode, as they are stored.
     pub(crate) fn file_caps(&self, ns: &Namespace, inode: Handle) -> Option<Vec<u8>> {
-        ns.xattrs.get(self.store.inode_rest(inode).xattrs.get())?.get(XATTR_NAME_CAPS).cloned()
+        self.store.xattrs(ns, inode)?.get(XATTR_NAME_CAPS).cloned()
     }
 
     /// Whether an inode has file capabilities.
     pub(crate) fn has_file_caps(&self, ns: &Namespace, inode: Handle) -> bool {
-        let xattrs = self.store.inode_rest(inode).xattrs.get();
-        xattrs != 0 && ns.xattrs.get(xattrs).is_some_and(|xattrs| xattrs.contains_key(XATTR_NAME_CAPS))
+        self.store.xattrs(ns, inode).is_some_and(|xattrs| xattrs.contains_key(XATTR_NAME_CAPS))
     }
 
     /// Stores an attribute that was checked before.
@@ -139,18 +138,12 @@ impl Kernel {
         name: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        let rest = self.store.inode_rest(inode);
-        if rest.xattrs.get() == 0 {
-            rest.xattrs.set(ns.xattrs.insert(Xattrs::new())?);
-        }
         let (mut key, mut copy) = (Vec::new(), Vec::new());
         key.try_reserve_exact(name.len()).map_err(|_| Errno::ENOMEM)?;
         copy.try_reserve_exact(value.len()).map_err(|_| Errno::ENOMEM)?;
         key.extend_from_slice(name);
         copy.extend_from_slice(value);
-        if let Some(xattrs) = ns.xattrs.get_mut(rest.xattrs.get()) {
-            xattrs.insert(key, copy);
-        }
+        self.store.make_xattrs(ns, inode)?.insert(key, copy);
         Ok(())
     }
 }
@@ -434,10 +427,7 @@ impl Task {
         if name.contains(&0) {
             return Err(Errno::EINVAL);
         }
-        let exists = ns
-            .xattrs
-            .get(kernel.store.inode_rest(inode).xattrs.get())
-            .is_some_and(|xattrs| xattrs.contains_key(name));
+        let exists = kernel.store.xattrs(&ns, inode).is_some_and(|xattrs| xattrs.contains_key(name));
         if exists && flags & XATTR_CREATE != 0 {
             return Err(Errno::EEXIST);
         }
@@ -451,6 +441,7 @@ impl Task {
         } else {
             value
         };
+        kernel.watch.may_grow()?;
         kernel.store_xattr(&mut ns, inode, name, value)?;
         self.stamp(&mut ns, inode);
         Ok(())
@@ -458,7 +449,7 @@ impl Task {
 
     fn stamp(&self, ns: &mut Namespace, inode: Handle) {
         let (store, now) = (&self.kernel.store, self.kernel.now());
-        let _change = store.inode(inode).seq.write();
+        let _change = store.open_inode(ns, inode);
         store.touch(ns, inode, Touch::C, now);
     }
 
@@ -490,7 +481,7 @@ impl Task {
             }
             kernel.xattr_permission(self, place, inode, kind, Access::Get)?;
             check_handler(kind, name)?;
-            let xattrs = ns.xattrs.get(kernel.store.inode_rest(inode).xattrs.get());
+            let xattrs = kernel.store.xattrs(&ns, inode);
             let value = xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)?;
             if kind == Kind::Caps { caps_seen_from(self.cred.user_ns(), value) } else { Ok(value) }
         })
@@ -533,7 +524,7 @@ impl Task {
             }
             let trusted = self.cred.capable(CAP_SYS_ADMIN);
             // tmpfs gives them in descending order.
-            for name in ns.xattrs.get(rest.xattrs.get()).into_iter().flat_map(|xattrs| xattrs.keys().rev()) {
+            for name in store.xattrs(&ns, inode).into_iter().flat_map(|xattrs| xattrs.keys().rev()) {
                 if trusted || Kind::of(name) != Kind::Trusted {
                     add(name);
                 }
@@ -569,7 +560,7 @@ impl Task {
                 return Err(Errno::EPERM);
             }
             check_handler(kind, name)?;
-            let xattrs = ns.xattrs.get_mut(kernel.store.inode_rest(inode).xattrs.get());
+            let xattrs = kernel.store.xattrs_mut(&mut ns, inode);
             xattrs.and_then(|xattrs| xattrs.remove(name)).ok_or(Errno::ENODATA)?;
             self.stamp(&mut ns, inode);
             Ok(())

@@ -237,6 +237,7 @@ impl Call<'_> {
     }
 
     pub(super) fn sync(&mut self) -> Answer {
+        self.task.sync();
         Ok(0)
     }
 }
