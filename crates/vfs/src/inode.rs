@@ -151,7 +151,8 @@ pub(crate) fn unpack_time(word: u64) -> Timespec {
 /// The blocks of a file or directory that owns just the pages its size needs.
 #[inline(always)]
 pub(crate) fn blocks_of_size(size: u64) -> u64 {
-    size.div_ceil(4096).saturating_mul(8)
+    // Sizes are `loff_t`s; what is no size is read of an inode that changes, and not believed.
+    (size.wrapping_add(4095) >> 12) << 3
 }
 
 /// The access ACL of an inode, read entry by entry from shared words; the caller validates the inode's count.
@@ -240,33 +241,32 @@ impl Store {
         }
     }
 
-    /// [`fill_kstat`](Self::fill_kstat) from the inode's one cache line, and whether that was all of it.
+    /// [`fill_kstat`](Self::fill_kstat) from the inode's one cache line, and whether that was all of it, at one moment.
     #[inline(always)]
     pub(crate) fn fill_kstat_fast(&self, inode: Handle, want_btime: bool) -> (Kstat, bool) {
-        // The words first, what follows from them afterwards: so they stay in registers.
-        let (mode, stat) = self.read_inode(inode, |i| {
-            let mode = i.mode.get();
-            let size = i.size.get();
-            let stat = Kstat {
-                ino: i.ino.get(),
-                mode: mode & 0xffff,
-                iflags: mode & !0xffff,
-                nlink: i.nlink.get(),
-                uid: i.uid.get(),
-                gid: i.gid.get(),
-                rdev: 0,
-                size,
-                blocks: blocks_of_size(size),
-                times: Times {
-                    atime: unpack_time(i.atime.get()),
-                    mtime: unpack_time(i.mtime.get()),
-                    ctime: unpack_time(i.ctime.get()),
-                    btime: Timespec::default(),
-                },
-            };
-            (mode, stat)
-        });
-        let whole = mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
+        let i = self.inode(inode);
+        let seq = i.seq.begin();
+        let mode = i.mode.get();
+        let size = i.size.get();
+        let stat = Kstat {
+            ino: i.ino.get(),
+            mode: mode & 0xffff,
+            iflags: mode & !0xffff,
+            nlink: i.nlink.get(),
+            uid: i.uid.get(),
+            gid: i.gid.get(),
+            rdev: 0,
+            size,
+            blocks: blocks_of_size(size),
+            times: Times {
+                atime: unpack_time(i.atime.get()),
+                mtime: unpack_time(i.mtime.get()),
+                ctime: unpack_time(i.ctime.get()),
+                btime: Timespec::default(),
+            },
+        };
+        let whole = !i.seq.retry(seq)
+            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
             && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
             && !want_btime;
         (stat, whole)

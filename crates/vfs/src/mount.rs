@@ -592,6 +592,17 @@ impl Kernel {
         watched::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask, &mut self.asking(spot))
     }
 
+    /// Whether for certain anybody may do `mask` to the inode, which is not writing: every class is granted it, and there is
+    /// no ACL. What the answer is made of goes for any mount.
+    #[inline(always)]
+    pub(crate) fn everyone_may(&self, mnt: Handle, inode: Handle, mask: u32) -> bool {
+        let i = self.store.inode(inode);
+        let seq = i.seq.begin();
+        perm::everyone_may(i.mode.get(), i.acl.get() != 0, mask)
+            && !i.seq.retry(seq)
+            && !self.mount_has(mnt, flags::RECORDED)
+    }
+
     /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
     pub(crate) fn inode_permission(&self, mnt: Handle, inode: Handle, cred: &Cred, mask: u32) -> Result<()> {
         self.store.read_inode(inode, |i| self.racy_permission(mnt, i, cred, mask))

@@ -45,6 +45,7 @@ use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::pathtable::{self, AsOf, Led, Signature};
 use crate::perm::{self, MAY_EXEC};
+use crate::store::Slot;
 use crate::trace::{Event, Rule};
 use crate::uapi::{
     NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS,
@@ -1028,6 +1029,24 @@ pub(crate) struct Candidate {
     m_seq: u32,
 }
 
+/// What the whole-path table was asked in vain: it is told where the walk led.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question {
+    from: Path,
+    sign: Signature,
+    as_of: AsOf,
+}
+
+/// What the whole-path table says of a path.
+pub(crate) enum Known {
+    /// It leads there.
+    To(Candidate),
+    /// It leads nowhere.
+    Missing,
+    /// Nothing.
+    Unknown(Option<Question>),
+}
+
 /// A task's place in the tree and its credential: what a lookup needs of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Walker<'a> {
@@ -1082,37 +1101,45 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         mut finish: impl FnMut(Position) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        if let Some(found) = self.lookup_rcu(at, path, lookup)? {
-            let result = finish(found.position);
-            if self.confirm(found) {
-                return result;
+        let question = match self.ask(at, path, lookup) {
+            Known::To(found) => {
+                let result = finish(found.position);
+                if self.confirm(found) {
+                    return result;
+                }
+                None
             }
-        }
-        self.lookup_ref(at, path, lookup, &mut finish)
+            Known::Missing => return Err(pathtable::MISSING),
+            Known::Unknown(question) => question,
+        };
+        self.filename_walk(at, path, lookup, question, &mut finish)
     }
 
-    /// The first half of [`filename_lookup`](Self::filename_lookup): where `path` leads, as long as what is read there is
-    /// [confirmed](Self::confirm); `None` if the lockless walk could not tell.
-    #[inline(always)]
-    pub(crate) fn lookup_rcu(
+    /// [`filename_lookup`](Self::filename_lookup) of a path that the whole-path table does not know.
+    #[inline(never)]
+    pub(crate) fn filename_walk<R>(
         &self,
         at: At<'_>,
         path: &[u8],
         lookup: Lookup,
-    ) -> Result<Option<Candidate>, Errno> {
+        question: Option<Question>,
+        finish: &mut dyn FnMut(Position) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
         check_name(path, lookup.empty)?;
-        if self.kernel.walk_mode() == WalkMode::RefOnly {
-            return Ok(None);
-        }
-        let m_seq = self.kernel.mounts.seq.begin();
-        match self.path_lookupat_rcu(at, path, lookup, m_seq) {
-            Ok(position) => Ok(Some(Candidate { position, m_seq })),
-            Err(Stop::Fail(errno)) => Err(errno),
-            Err(Stop::Retry(bail)) => {
-                self.kernel.count_bail(bail);
-                Ok(None)
+        if self.kernel.walk_mode() != WalkMode::RefOnly {
+            let m_seq = question.map_or_else(|| self.kernel.mounts.seq.begin(), |asked| asked.as_of.m_seq);
+            match self.walk_rcu(at, path, lookup, m_seq, question) {
+                Ok(position) => {
+                    let result = finish(position);
+                    if self.confirm(Candidate { position, m_seq }) {
+                        return result;
+                    }
+                }
+                Err(Stop::Fail(errno)) => return Err(errno),
+                Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
             }
         }
+        self.lookup_ref(at, path, lookup, finish)
     }
 
     /// Whether the walk still leads there, so that what was read there counts.
@@ -1138,19 +1165,33 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         m_seq: u32,
     ) -> Walk<Position> {
-        let mut question = None;
+        match self.ask_as_of(at, path, lookup, m_seq) {
+            Known::To(found) => Ok(found.position),
+            Known::Missing => Err(Stop::Fail(pathtable::MISSING)),
+            Known::Unknown(question) => self.walk_rcu(at, path, lookup, m_seq, question),
+        }
+    }
+
+    /// Asks the whole-path table.
+    #[inline(always)]
+    pub(crate) fn ask(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Known {
+        self.ask_as_of(at, path, lookup, self.kernel.mounts.seq.begin())
+    }
+
+    #[inline(always)]
+    fn ask_as_of(&self, at: At<'_>, path: &[u8], lookup: Lookup, m_seq: u32) -> Known {
         if self.kernel.walk_mode() == WalkMode::Direct
             && lookup.resolve == 0
-            && let Some(start) = self.start(at, path)
-            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), start, path, self.passed)
+            && let Some(from) = self.start(at, path)
+            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), from, path, self.passed)
         {
             let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
-            if let Some(answer) = self.remembered(sign, as_of, lookup) {
-                return answer;
-            }
-            question = Some((start, sign, as_of));
+            return match self.remembered(sign, as_of, lookup) {
+                Known::Unknown(_) => Known::Unknown(Some(Question { from, sign, as_of })),
+                known => known,
+            };
         }
-        self.walk_rcu(at, path, lookup, m_seq, question)
+        Known::Unknown(None)
     }
 
     /// Where a path starts, if nothing but the table of paths has to be asked.
@@ -1169,31 +1210,34 @@ impl<'a> Walker<'a> {
 
     /// The answer of the whole-path table, if it has one that still holds.
     #[inline(always)]
-    fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Option<Walk<Position>> {
+    fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Known {
         let store = &self.kernel.store;
-        let (mnt, led) = self.kernel.paths.find(sign, as_of)?;
+        let Some((mnt, led)) = self.kernel.paths.find(sign, as_of) else { return Known::Unknown(None) };
         let (Led::To { dentry, seq } | Led::Missing { dir: dentry, seq, .. }) = led;
-        let d = store.dentry(dentry);
+        let slots = store.tree().slots;
+        // What is asked next, as in `d_lookup_rcu`.
+        slots.prefetch(dentry, std::mem::offset_of!(Slot, inode));
+        let d = &slots.get(dentry).dentry;
         let seen = Seen { dentry, seq: d.seq.begin(), meta: Meta(d.meta.get()) };
         // As long as the dentry's count stands it has the name and the parent it had, and if nothing on the way
         // to it changed either, up to after that was read, then this is where the path leads.
         if seen.seq != seq {
-            return None;
+            return Known::Unknown(None);
         }
         if let Led::Missing { entries, .. } = led {
             if store.inode(d.inode.get()).seq.retry(entries) || d.seq.retry(seq) {
-                return None;
+                return Known::Unknown(None);
             }
         } else if lookup.directory && !seen.meta.is_dir() {
-            return None;
+            return Known::Unknown(None);
         }
         if store.path_seq.retry(as_of.path_seq) {
-            return None;
+            return Known::Unknown(None);
         }
-        Some(match led {
-            Led::To { .. } => Ok(Position { mnt, seen }),
-            Led::Missing { .. } => Err(Stop::Fail(pathtable::MISSING)),
-        })
+        match led {
+            Led::To { .. } => Known::To(Candidate { position: Position { mnt, seen }, m_seq: as_of.m_seq }),
+            Led::Missing { .. } => Known::Missing,
+        }
     }
 
     /// Walks a path, and tells the whole-path table where it led, if that was asked before: one function that all calls
@@ -1205,7 +1249,7 @@ impl<'a> Walker<'a> {
         path: &[u8],
         lookup: Lookup,
         m_seq: u32,
-        question: Option<(Path, Signature, AsOf)>,
+        question: Option<Question>,
     ) -> Walk<Position> {
         let (kernel, store) = (self.kernel, &self.kernel.store);
         let mut nd = Nameidata::new(*self, at, lookup);
@@ -1217,7 +1261,7 @@ impl<'a> Walker<'a> {
         let entries = question.map_or(0, |_| store.inode(store.d_inode(dentry)).seq.begin());
         let answer = self.finish_walk(&mut nd, start.mnt, path, stretch);
         // The process may have moved since it was asked from where the path starts.
-        let Some((from, sign, as_of)) = question.filter(|(from, ..)| *from == start.path()) else {
+        let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path()) else {
             return answer;
         };
         let led = match (stretch.halt, &answer) {

@@ -78,6 +78,24 @@ type_stable! {
 
 const _: () = assert!(size_of::<Entry>() == 64, "an answer is one cache line");
 
+impl Entry {
+    /// Where the path of this signature led, if this is its entry, and of these changes.
+    #[inline(always)]
+    fn answer(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, Led)> {
+        let seq = self.seq.begin();
+        let [a, b, c, d] = sign.words();
+        let differ = (self.sign[0].get() ^ a)
+            | (self.sign[1].get() ^ b)
+            | (self.sign[2].get() ^ c)
+            | (self.sign[3].get() ^ d)
+            | u64::from(self.path_seq.get() ^ as_of.path_seq)
+            | u64::from(self.m_seq.get() ^ as_of.m_seq);
+        let (dentry, seen, missing) = (self.dentry.get(), self.dentry_seq.get(), self.missing.get());
+        let mnt = self.mnt.get();
+        (differ == 0 && !self.seq.retry(seq)).then(|| (mnt, led(dentry, seen, missing)))
+    }
+}
+
 /// What a path led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Led {
@@ -94,15 +112,44 @@ pub(crate) struct AsOf {
     pub(crate) m_seq: u32,
 }
 
-/// A path, asked for by a credential from a place.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Signature([u64; 4]);
+/// A path, asked for by a credential from a place. Two scalars: it travels in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signature(u128, u128);
 
-/// Four entries that one signature may be in, and the marks of all four.
+/// A signature, mixed: which bucket of four entries it is in, which of them it takes first, and how it is marked.
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
-    number: u32,
-    tag: u16,
+struct Mixed(u64);
+
+impl Mixed {
+    #[inline(always)]
+    fn bucket(self, mask: u32) -> u32 {
+        (self.0 >> 32) as u32 & mask
+    }
+
+    #[inline(always)]
+    fn first(self) -> u32 {
+        (self.0 >> 62) as u32
+    }
+
+    /// Never zero: that is an empty way.
+    #[inline(always)]
+    fn tag(self) -> u16 {
+        (self.0 >> 16) as u16 & !RESIDENT | 1
+    }
+}
+
+impl Signature {
+    #[inline(always)]
+    fn words(self) -> [u64; 4] {
+        [self.0 as u64, (self.0 >> 64) as u64, self.1 as u64, (self.1 >> 64) as u64]
+    }
+
+    /// Sums of products are universal, but not well mixed.
+    #[inline(always)]
+    fn mixed(self) -> Mixed {
+        let [low, high, ..] = self.words();
+        Mixed((low ^ high).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
 }
 
 /// Of a mark: its entry is in use.
@@ -235,16 +282,7 @@ impl PathTable {
             absorb([pair as u64, (pair >> 64) as u64], keys);
         }
         let [a, b] = sums;
-        Signature([a as u64, (a >> 64) as u64, b as u64, (b >> 64) as u64])
-    }
-
-    #[inline(always)]
-    fn bucket(mask: u32, sign: Signature) -> Bucket {
-        // Sums of products are universal, but not well mixed.
-        let mixed = (sign.0[0] ^ sign.0[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let number = (mixed >> 32) as u32 & mask;
-        // Never zero: that is an empty way.
-        Bucket { number, tag: (mixed >> 16) as u16 & !RESIDENT | 1 }
+        Signature(a, b)
     }
 
     /// The ways of a bucket whose marks are `tag`, lowest first, as bits 16 apart; bits above a true one may be false.
@@ -258,39 +296,56 @@ impl PathTable {
     /// Where the path led, as of these changes.
     #[inline(always)]
     pub(crate) fn find(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, Led)> {
-        let bucket = Self::bucket(self.mask.get(), sign);
-        let mut ways = Self::ways(self.marks.get(bucket.number).get(), bucket.tag | RESIDENT);
+        let mixed = sign.mixed();
+        let bucket = mixed.bucket(self.mask.get());
+        // Most are where they belong, which no mark has to say.
+        match self.entry(bucket, mixed.first()).answer(sign, as_of) {
+            None => self.find_displaced(bucket, mixed, sign, as_of),
+            found => found,
+        }
+    }
+
+    /// [`find`](Self::find) in the ways that the marks tell.
+    #[inline(never)]
+    fn find_displaced(
+        &self,
+        bucket: u32,
+        mixed: Mixed,
+        sign: Signature,
+        as_of: AsOf,
+    ) -> Option<(Handle, Led)> {
+        let mut ways = Self::ways(self.marks.get(bucket).get(), mixed.tag() | RESIDENT);
         while ways != 0 {
-            let entry = self.entries.get(bucket.number * WAYS + ways.trailing_zeros() / 16);
-            let seq = entry.seq.begin();
-            let differ = (0..4).fold(0, |differ, i| differ | entry.sign[i].get() ^ sign.0[i])
-                | u64::from(entry.path_seq.get() ^ as_of.path_seq)
-                | u64::from(entry.m_seq.get() ^ as_of.m_seq);
-            let (dentry, seen, missing) = (entry.dentry.get(), entry.dentry_seq.get(), entry.missing.get());
-            let mnt = entry.mnt.get();
-            if differ == 0 && !entry.seq.retry(seq) {
-                return Some((mnt, led(dentry, seen, missing)));
+            let found = self.entry(bucket, ways.trailing_zeros() / 16).answer(sign, as_of);
+            if found.is_some() {
+                return found;
             }
             ways &= ways - 1;
         }
         None
     }
 
+    #[inline(always)]
+    fn entry(&self, bucket: u32, way: u32) -> &Entry {
+        self.entries.get(bucket * WAYS + way)
+    }
+
     /// A path that the table did not know led there, as of these changes, as it turned out.
     #[cold]
     #[inline(never)]
     pub(crate) fn remember(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led) {
-        let bucket = Self::bucket(self.mask.get(), sign);
-        let word = self.marks.get(bucket.number);
+        let mixed = sign.mixed();
+        let bucket = mixed.bucket(self.mask.get());
+        let word = self.marks.get(bucket);
         let marks = word.get();
-        let known = |way: u32| (marks >> (16 * way)) as u16 & !RESIDENT == bucket.tag;
+        let known = |way: u32| (marks >> (16 * way)) as u16 & !RESIDENT == mixed.tag();
         let Some(way) = (0..WAYS).find(|&way| known(way)) else {
-            let way = self.victim(bucket, marks, as_of, sign);
+            let way = self.victim(bucket, marks, as_of, mixed);
             // Marks are written by whoever comes, and some get lost: the entry says which path it is.
             if !self.at_first_sight {
                 self.doze.unknown();
                 if let Some(way) = way {
-                    word.set(with_mark(marks, way, bucket.tag));
+                    word.set(with_mark(marks, way, mixed.tag()));
                 }
             } else if let Some(way) = way {
                 self.enter(bucket, way, sign, as_of, mnt, led);
@@ -303,33 +358,31 @@ impl PathTable {
 
     /// The way that a new mark may take: an empty one, one that is but marked, one whose entry is out of date; now and
     /// then any.
-    fn victim(&self, bucket: Bucket, marks: u64, as_of: AsOf, sign: Signature) -> Option<u32> {
+    fn victim(&self, bucket: u32, marks: u64, as_of: AsOf, mixed: Mixed) -> Option<u32> {
         let mark = |way: u32| (marks >> (16 * way)) as u16;
         let stale = |way: u32| {
-            let entry = self.entries.get(bucket.number * WAYS + way);
+            let entry = self.entry(bucket, way);
             entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
         };
-        let chance = (sign.0[2] ^ sign.0[3] >> 40) as u32;
-        let first = chance % WAYS;
-        let rotated = (0..WAYS).map(|way| (way + first) % WAYS);
-        (0..WAYS)
-            .find(|&way| mark(way) == 0)
-            .or_else(|| rotated.clone().find(|&way| mark(way) & RESIDENT == 0))
-            .or_else(|| rotated.clone().find(|&way| stale(way)))
-            .or_else(|| (self.at_first_sight || (chance >> 8).is_multiple_of(8)).then_some(first))
+        let ways = (0..WAYS).map(|way| (mixed.first() + way) % WAYS);
+        let first = |free: &dyn Fn(u32) -> bool| ways.clone().find(|&way| free(way));
+        first(&|way| mark(way) == 0)
+            .or_else(|| first(&|way| mark(way) & RESIDENT == 0))
+            .or_else(|| first(&stale))
+            .or_else(|| (self.at_first_sight || (mixed.0 as u32).is_multiple_of(8)).then_some(mixed.first()))
     }
 
-    fn enter(&self, bucket: Bucket, way: u32, sign: Signature, as_of: AsOf, mnt: Handle, led: Led) {
+    fn enter(&self, bucket: u32, way: u32, sign: Signature, as_of: AsOf, mnt: Handle, led: Led) {
         let _one = match self.change.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Next time.
             Err(TryLockError::WouldBlock) => return,
         };
-        let entry = self.entries.get(bucket.number * WAYS + way);
+        let entry = self.entry(bucket, way);
         {
             let _change = entry.seq.write();
-            entry.sign.iter().zip(sign.0).for_each(|(to, word)| to.set(word));
+            entry.sign.iter().zip(sign.words()).for_each(|(to, word)| to.set(word));
             entry.path_seq.set(as_of.path_seq);
             entry.m_seq.set(as_of.m_seq);
             entry.mnt.set(mnt);
@@ -341,8 +394,8 @@ impl PathTable {
             entry.dentry_seq.set(seq);
             entry.missing.set(missing);
         }
-        let word = self.marks.get(bucket.number);
-        word.set(with_mark(word.get(), way, bucket.tag | RESIDENT));
+        let word = self.marks.get(bucket);
+        word.set(with_mark(word.get(), way, sign.mixed().tag() | RESIDENT));
         self.remembered.add(1);
         self.entered.set(self.entered.get() + 1);
         let mask = self.mask.get();
@@ -415,8 +468,8 @@ mod tests {
     #[test]
     fn whatever_is_asked_counts_in_the_signature() {
         let table = table(64, false);
-        let sign = |cred, mnt, dentry, path: &[u8]| table.signature(cred, Path { mnt, dentry }, path).0;
-        let differ = |a: [u64; 4], b: [u64; 4]| a[..2] != b[..2] && a[2..] != b[2..];
+        let sign = |cred, mnt, dentry, path: &[u8]| table.signature(cred, Path { mnt, dentry }, path);
+        let differ = |a: Signature, b: Signature| a.0 != b.0 && a.1 != b.1;
         let base = sign(1, 2, 3, b"/usr/include/stdio.h");
         let others = [
             sign(2, 2, 3, b"/usr/include/stdio.h"),

@@ -165,7 +165,14 @@ pub fn acl_permission_check(attr: &InodeAttr, acl: &impl AclSource, cred: &Cred,
 /// Kernel: the shortcut of `lookup_inode_permission_may_exec()`.
 #[inline]
 pub fn everyone_may_search(mode: u32, has_acl: bool) -> bool {
-    mode & S_IXUGO == S_IXUGO && !has_acl
+    everyone_may(mode, has_acl, MAY_EXEC)
+}
+
+/// May every credential do `mask` to what has this mode? Never true of writing, which more than the mode can forbid.
+#[inline]
+pub(crate) fn everyone_may(mode: u32, has_acl: bool, mask: u32) -> bool {
+    let want = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
+    (want * 0o111 & !mode | mask & MAY_WRITE) == 0 && !has_acl
 }
 
 /// Has `cred` this capability in its own namespace, and are owner and group of the inode mapped there?

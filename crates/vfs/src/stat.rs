@@ -7,7 +7,7 @@ use crate::errno::{Errno, Result};
 use crate::inode::{Kstat, Touch, flags};
 use crate::kernel::Kernel;
 use crate::mount;
-use crate::namei::{At, Lookup, Position, Walker};
+use crate::namei::{At, Known, Lookup, Position, Question, Walker};
 use crate::perm::MAY_ACCESS;
 use crate::task::Task;
 use crate::trace::Rule;
@@ -32,76 +32,33 @@ const ATTRIBUTES_MASK: u64 = STATX_ATTR_IMMUTABLE
 /// Bytes that `st_blksize` recommends.
 const BLKSIZE: u32 = 4096;
 
+/// What an inode tells through a mount, and the device number of the mount.
+struct Told {
+    k: Kstat,
+    dev: u64,
+}
+
 impl Kernel {
-    /// What the inode tells through this mount, if it is as most are; else `None`, and [`getattr`](Self::getattr) has it.
+    /// What the inode tells through this mount, and whether that is all: it is as most are, and does not change at this
+    /// moment. Else [`getattr`](Self::getattr) has it.
     #[inline(always)]
-    fn getattr_fast(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Option<Kstat> {
+    fn getattr_fast(&self, mnt: Handle, inode: Handle, want_btime: bool) -> (Told, bool) {
         let (k, whole) = self.store.fill_kstat_fast(inode, want_btime);
-        (whole && !self.mount_has(mnt, mount::flags::IDMAPPED)).then_some(k)
+        let dev = self.mount(mnt).dev.get();
+        (Told { k, dev }, whole && !self.mount_has(mnt, mount::flags::IDMAPPED))
     }
 
     /// Kernel: fs/stat.c `vfs_getattr_nosec()`.
-    fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Kstat {
+    fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Told {
         let k = self.store.fill_kstat(inode, want_btime);
         let view = self.id_view(mnt);
-        Kstat { uid: view.make_vfsuid(k.uid), gid: view.make_vfsgid(k.gid), ..k }
-    }
-
-    /// What stat(2) gives. The common case goes from the inode's words straight into the result.
-    #[inline(always)]
-    fn stat_of(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
-        match self.getattr_fast(mnt, inode, false) {
-            Some(k) => self.cp_new_stat(mnt, &k, cred),
-            None => self.stat_of_slow(mnt, inode, cred),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn stat_of_slow(&self, mnt: Handle, inode: Handle, cred: &Cred) -> Stat {
-        self.cp_new_stat(mnt, &self.getattr(mnt, inode, false), cred)
-    }
-
-    /// Kernel: fs/stat.c `cp_new_stat()`.
-    #[inline(always)]
-    fn cp_new_stat(&self, mnt: Handle, k: &Kstat, cred: &Cred) -> Stat {
-        let ns = cred.user_ns();
-        Stat {
-            dev: self.mount(mnt).dev.get(),
-            ino: k.ino,
-            nlink: u64::from(k.nlink),
-            mode: k.mode,
-            uid: ns.from_kuid_munged(k.uid),
-            gid: ns.from_kgid_munged(k.gid),
-            rdev: u64::from(k.rdev),
-            size: k.size as i64,
-            blksize: i64::from(BLKSIZE),
-            blocks: k.blocks as i64,
-            atime: k.times.atime,
-            mtime: k.times.mtime,
-            ctime: k.times.ctime,
-        }
-    }
-
-    /// What statx(2) gives; as [`stat_of`](Self::stat_of).
-    #[inline(always)]
-    fn statx_of(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
-        match self.getattr_fast(path.mnt, inode, mask & STATX_BTIME != 0) {
-            Some(k) => self.cp_statx(path, &k, mask, cred),
-            None => self.statx_of_slow(path, inode, mask, cred),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn statx_of_slow(&self, path: mount::Path, inode: Handle, mask: u32, cred: &Cred) -> Statx {
-        self.cp_statx(path, &self.getattr(path.mnt, inode, mask & STATX_BTIME != 0), mask, cred)
+        let k = Kstat { uid: view.make_vfsuid(k.uid), gid: view.make_vfsgid(k.gid), ..k };
+        Told { k, dev: self.mount(mnt).dev.get() }
     }
 
     /// Kernel: fs/stat.c `cp_statx()`.
     #[inline(always)]
-    fn cp_statx(&self, path: mount::Path, k: &Kstat, mask: u32, cred: &Cred) -> Statx {
-        let dev = self.mount(path.mnt).dev.get();
+    fn cp_statx(&self, path: mount::Path, Told { k, dev }: &Told, mask: u32, cred: &Cred) -> Statx {
         let ns = cred.user_ns();
         // A file system with multigrain times reports a change only to who asks for it.
         let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
@@ -126,8 +83,8 @@ impl Kernel {
             mtime: mtime.into(),
             rdev_major: major(u64::from(k.rdev)),
             rdev_minor: minor(u64::from(k.rdev)),
-            dev_major: major(dev),
-            dev_minor: minor(dev),
+            dev_major: major(*dev),
+            dev_minor: minor(*dev),
             mnt_id: if mask & STATX_MNT_ID_UNIQUE != 0 {
                 self.mount(path.mnt).id.get()
             } else {
@@ -151,6 +108,36 @@ impl Kernel {
     }
 }
 
+/// Kernel: fs/stat.c `cp_new_stat()`.
+#[inline(always)]
+fn cp_new_stat(Told { k, dev }: &Told, cred: &Cred) -> Stat {
+    let ns = cred.user_ns();
+    Stat {
+        dev: *dev,
+        ino: k.ino,
+        nlink: u64::from(k.nlink),
+        mode: k.mode,
+        uid: ns.from_kuid_munged(k.uid),
+        gid: ns.from_kgid_munged(k.gid),
+        rdev: u64::from(k.rdev),
+        size: k.size as i64,
+        blksize: i64::from(BLKSIZE),
+        blocks: k.blocks as i64,
+        atime: k.times.atime,
+        mtime: k.times.mtime,
+        ctime: k.times.ctime,
+    }
+}
+
+/// What statx(2) asks of its arguments first.
+#[inline(always)]
+fn may_statx(flags: i32, mask: u32) -> Result<()> {
+    if mask & STATX_RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
 /// How `newfstatat` and its like look a path up.
 fn stat_lookup(flags: i32) -> Lookup {
     Lookup { follow: flags & AT_SYMLINK_NOFOLLOW == 0, empty: flags & AT_EMPTY_PATH != 0, ..Lookup::FOLLOW }
@@ -171,7 +158,6 @@ impl Task {
     /// assert_eq!(root.stat(b"/")?.mode, 0o040755);
     /// # Ok::<(), rcuwalk::Errno>(())
     /// ```
-    #[inline]
     pub fn stat(&self, path: &[u8]) -> Result<Stat> {
         self.stat_path(At::Cwd, path, Lookup::FOLLOW)
     }
@@ -191,8 +177,34 @@ impl Task {
     ///
     /// `EBADF`.
     pub fn fstat(&self, fd: i32) -> Result<Stat> {
+        self.vfs_fstat(fd)
+    }
+
+    /// As most files are, from the inode's words straight into the result.
+    ///
+    /// Kernel: fs/stat.c `vfs_fstat()`.
+    #[inline(always)]
+    pub(crate) fn vfs_fstat(&self, fd: i32) -> Result<Stat> {
+        match self.getattr_fd(fd, false)? {
+            (_, told, true) => Ok(cp_new_stat(&told, &self.cred)),
+            _ => self.fstat_slow(fd),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fstat_slow(&self, fd: i32) -> Result<Stat> {
         let file = self.file_any(fd)?;
-        Ok(self.kernel.stat_of(file.path.mnt, file.inode, &self.cred))
+        Ok(cp_new_stat(&self.kernel.getattr(file.path.mnt, file.inode, false), &self.cred))
+    }
+
+    /// What an open file is, and whether that is all, as [`Kernel::getattr_fast`]; takes no reference.
+    #[inline(always)]
+    fn getattr_fd(&self, fd: i32, want_btime: bool) -> Result<(mount::Path, Told, bool)> {
+        self.files.table.look(fd, |file| {
+            let (told, whole) = self.kernel.getattr_fast(file.path.mnt, file.inode, want_btime);
+            (file.path, told, whole)
+        })
     }
 
     /// What `path`, relative to `dirfd`, is. `flags`: `AT_SYMLINK_NOFOLLOW`, `AT_EMPTY_PATH`, `AT_NO_AUTOMOUNT`.
@@ -210,20 +222,45 @@ impl Task {
         self.with_at(dirfd, |at| self.stat_path(at, path, stat_lookup(flags)))
     }
 
+    /// What a path leads to.
+    fn getattr_walk(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        want_btime: bool,
+        question: Option<Question>,
+    ) -> Result<(Position, Told)> {
+        let kernel = &*self.kernel;
+        self.walker().filename_walk(at, path, lookup, question, &mut |position| {
+            let inode = kernel.store.d_inode(position.seen.dentry);
+            Ok((position, kernel.getattr(position.mnt, inode, want_btime)))
+        })
+    }
+
     #[inline(always)]
     fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
         let (kernel, walker) = (&*self.kernel, self.walker());
-        let stat = |position: Position| {
-            kernel.stat_of(position.mnt, kernel.store.d_inode(position.seen.dentry), &self.cred)
-        };
-        // As `filename_lookup`, but for the answer, which is made where the caller wants it.
-        if let Some(found) = walker.lookup_rcu(at, path, lookup)? {
-            let answer = stat(found.position);
-            if walker.confirm(found) {
-                return Ok(answer);
+        let question = match walker.ask(at, path, lookup) {
+            Known::To(found) => {
+                let inode = kernel.store.d_inode(found.position.seen.dentry);
+                let (told, whole) = kernel.getattr_fast(found.position.mnt, inode, false);
+                // Nothing is copied before it counts.
+                if whole && walker.confirm(found) {
+                    return Ok(cp_new_stat(&told, &self.cred));
+                }
+                None
             }
-        }
-        walker.lookup_ref(at, path, lookup, &mut |position| Ok(stat(position)))
+            Known::Missing => return Err(Errno::ENOENT),
+            Known::Unknown(question) => question,
+        };
+        self.stat_walk(at, path, lookup, question)
+    }
+
+    #[inline(never)]
+    fn stat_walk(&self, at: At<'_>, path: &[u8], lookup: Lookup, question: Option<Question>) -> Result<Stat> {
+        let (_, told) = self.getattr_walk(at, path, lookup, false, question)?;
+        Ok(cp_new_stat(&told, &self.cred))
     }
 
     /// What `path`, relative to `dirfd`, is, in the layout of statx(2). `mask` (`STATX_*`) decides whether change,
@@ -233,32 +270,65 @@ impl Task {
     ///
     /// As [`newfstatat`](Self::newfstatat); `EINVAL` also for the reserved mask bit and for both synchronisation flags.
     pub fn statx(&self, dirfd: i32, path: &[u8], flags: i32, mask: u32) -> Result<Statx> {
-        if mask & STATX_RESERVED != 0 || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE {
-            return Err(Errno::EINVAL);
-        }
-        let kernel = &*self.kernel;
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
-            let file = self.file_any(dirfd)?;
-            return Ok(kernel.statx_of(file.path, file.inode, mask, &self.cred));
+            return self.do_statx_fd(dirfd, flags, mask);
         }
+        may_statx(flags, mask)?;
         if flags & !STAT_FLAGS != 0 {
             return Err(Errno::EINVAL);
         }
-        let (walker, lookup) = (self.walker(), stat_lookup(flags));
-        let statx = |position: Position| {
-            let inode = kernel.store.d_inode(position.seen.dentry);
-            kernel.statx_of(position.path(), inode, mask, &self.cred)
-        };
+        let kernel = &*self.kernel;
+        let (lookup, want_btime) = (stat_lookup(flags), mask & STATX_BTIME != 0);
         self.with_at(dirfd, |at| {
             // As in `stat_path`.
-            if let Some(found) = walker.lookup_rcu(at, path, lookup)? {
-                let answer = statx(found.position);
-                if walker.confirm(found) {
-                    return Ok(answer);
+            let walker = self.walker();
+            let question = match walker.ask(at, path, lookup) {
+                Known::To(found) => {
+                    let position = found.position;
+                    let inode = kernel.store.d_inode(position.seen.dentry);
+                    let (told, whole) = kernel.getattr_fast(position.mnt, inode, want_btime);
+                    if whole && walker.confirm(found) {
+                        return Ok(kernel.cp_statx(position.path(), &told, mask, &self.cred));
+                    }
+                    None
                 }
-            }
-            walker.lookup_ref(at, path, lookup, &mut |position| Ok(statx(position)))
+                Known::Missing => return Err(Errno::ENOENT),
+                Known::Unknown(question) => question,
+            };
+            self.statx_walk(at, path, lookup, mask, question)
         })
+    }
+
+    /// statx(2) of an open file. Kernel: fs/stat.c `do_statx_fd()`.
+    #[inline(always)]
+    pub(crate) fn do_statx_fd(&self, fd: i32, flags: i32, mask: u32) -> Result<Statx> {
+        may_statx(flags, mask)?;
+        match self.getattr_fd(fd, mask & STATX_BTIME != 0)? {
+            (path, told, true) => Ok(self.kernel.cp_statx(path, &told, mask, &self.cred)),
+            _ => self.statx_fd_slow(fd, mask),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn statx_fd_slow(&self, fd: i32, mask: u32) -> Result<Statx> {
+        let file = self.file_any(fd)?;
+        let told = self.kernel.getattr(file.path.mnt, file.inode, mask & STATX_BTIME != 0);
+        Ok(self.kernel.cp_statx(file.path, &told, mask, &self.cred))
+    }
+
+    #[inline(never)]
+    fn statx_walk(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        mask: u32,
+        question: Option<Question>,
+    ) -> Result<Statx> {
+        let want_btime = mask & STATX_BTIME != 0;
+        let (position, told) = self.getattr_walk(at, path, lookup, want_btime, question)?;
+        Ok(self.kernel.cp_statx(position.path(), &told, mask, &self.cred))
     }
 
     /// Whether the *real* user may access `path`; `mode` is `F_OK` or an or of `R_OK`, `W_OK`, `X_OK`.
@@ -266,7 +336,6 @@ impl Task {
     /// # Errors
     ///
     /// As [`faccessat2`](Self::faccessat2).
-    #[inline]
     pub fn access(&self, path: &[u8], mode: i32) -> Result<()> {
         self.do_faccessat(AT_FDCWD, path, mode, 0)
     }
@@ -316,7 +385,32 @@ impl Task {
     #[inline(always)]
     fn access_as(&self, cred: &Cred, at: At<'_>, path: &[u8], mode: i32, lookup: Lookup) -> Result<()> {
         let walker = Walker { cred, ..self.walker() };
-        walker.filename_lookup(at, path, lookup, |position| walker.may_access(position, mode))
+        let question = match walker.ask(at, path, lookup) {
+            Known::To(found) => {
+                let answer = walker.may_access(found.position, mode);
+                if walker.confirm(found) {
+                    return answer;
+                }
+                None
+            }
+            Known::Missing => return Err(Errno::ENOENT),
+            Known::Unknown(question) => question,
+        };
+        self.access_walk(cred, at, path, mode, lookup, question)
+    }
+
+    #[inline(never)]
+    fn access_walk(
+        &self,
+        cred: &Cred,
+        at: At<'_>,
+        path: &[u8],
+        mode: i32,
+        lookup: Lookup,
+        question: Option<Question>,
+    ) -> Result<()> {
+        let walker = Walker { cred, ..self.walker() };
+        walker.filename_walk(at, path, lookup, question, &mut |position| walker.may_access(position, mode))
     }
 
     /// The body of the link `path`. Reading it may change its access time.
@@ -397,7 +491,9 @@ impl Kernel {
         if mode & X_OK != 0 && file_type == S_IFREG && self.mount_has(mnt, mount::flags::NOEXEC) {
             return self.refuse_inode(mnt, inode, Rule::NoExec, Errno::EACCES);
         }
-        self.inode_permission(mnt, inode, cred, mode as u32 | MAY_ACCESS)?;
+        if !self.everyone_may(mnt, inode, mode as u32) {
+            self.inode_permission(mnt, inode, cred, mode as u32 | MAY_ACCESS)?;
+        }
         let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);
         if mode & W_OK != 0 && stored && self.mount_has(mnt, mount::flags::RDONLY) {
             return self.refuse_inode(mnt, inode, Rule::ReadOnlyMount, Errno::EROFS);

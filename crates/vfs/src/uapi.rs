@@ -3,6 +3,8 @@
 //! Each constant has the type of the argument that takes it: open flags, `AT_*` and access modes are `i32`, file modes
 //! and `STATX_*` `u32`, `RESOLVE_*` and mount flags `u64`.
 
+use zerocopy::{Immutable, IntoBytes, transmute_ref};
+
 /// Declares constants, each documented by one line.
 macro_rules! constants {
     ($ty:ty: $($name:ident = $value:expr, $doc:literal;)*) => {
@@ -456,7 +458,7 @@ pub struct Stat {
 
 /// A time stamp in [`Statx`].
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, IntoBytes, Immutable)]
 pub struct StatxTimestamp {
     /// Seconds since 1970-01-01 00:00 UTC.
     pub sec: i64,
@@ -478,9 +480,10 @@ impl From<StatxTimestamp> for Timespec {
     }
 }
 
-/// What statx(2) reports, in the layout of the system call. Fields whose bit is not in `mask` may be zero.
+/// What statx(2) reports, in the layout of the system call, which has no padding: that it is bytes throughout is checked where
+/// it is compiled. Fields whose bit is not in `mask` may be zero.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, IntoBytes, Immutable)]
 pub struct Statx {
     /// Which fields are filled (`STATX_*`).
     pub mask: u32,
@@ -583,21 +586,14 @@ impl Statx {
 
     /// `struct statx`, as the system call stores it: every byte is set, reserved ones to zero. One piece, for one copy (S7).
     #[inline]
+    pub fn as_bytes(&self) -> &[u8; Statx::SIZE] {
+        transmute_ref!(self)
+    }
+
+    /// [`as_bytes`](Self::as_bytes), by value.
+    #[inline]
     pub fn to_bytes(&self) -> [u8; Statx::SIZE] {
-        let mut to = [0; Statx::SIZE];
-        let StatxTimestamp { sec: asec, nsec: ansec, .. } = self.atime;
-        let StatxTimestamp { sec: bsec, nsec: bnsec, .. } = self.btime;
-        let StatxTimestamp { sec: csec, nsec: cnsec, .. } = self.ctime;
-        let StatxTimestamp { sec: msec, nsec: mnsec, .. } = self.mtime;
-        store! { to:
-            self.mask, self.blksize, self.attributes, self.nlink, self.uid, self.gid, self.mode, 0_u16, self.ino,
-            self.size, self.blocks, self.attributes_mask, asec, ansec, 0_u32, bsec, bnsec, 0_u32, csec, cnsec, 0_u32,
-            msec, mnsec, 0_u32, self.rdev_major, self.rdev_minor, self.dev_major, self.dev_minor, self.mnt_id,
-            self.dio_mem_align, self.dio_offset_align, self.subvol, self.atomic_write_unit_min,
-            self.atomic_write_unit_max, self.atomic_write_segments_max, self.dio_read_offset_align,
-            self.atomic_write_unit_max_opt,
-        }
-        to
+        *self.as_bytes()
     }
 }
 

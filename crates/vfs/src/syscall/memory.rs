@@ -31,6 +31,17 @@ pub trait UserMemory {
     /// `EFAULT`: some of it cannot be written; how much then was, is unspecified.
     fn copy_to_user(&mut self, to: u64, from: &[u8]) -> Result<()>;
 
+    /// The byte at address `from`.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`: it cannot be read.
+    fn get_user(&mut self, from: u64) -> Result<u8> {
+        let mut byte = [0];
+        self.copy_from_user(&mut byte, from)?;
+        Ok(byte[0])
+    }
+
     /// Copies the string at address `from` into `to`, up to and without its NUL; gives its length, or the length of `to` if
     /// there is no NUL within it.
     ///
@@ -126,6 +137,10 @@ impl UserMemory for SliceMemory<'_> {
             done += n;
         }
         Ok(())
+    }
+
+    fn get_user(&mut self, from: u64) -> Result<u8> {
+        Ok(self.at(from)?[0])
     }
 
     fn strncpy_from_user(&mut self, to: &mut [u8], from: u64) -> Result<usize> {

@@ -290,11 +290,15 @@ impl Call<'_> {
     ///
     /// Kernel: fs/namei.c `getname_maybe_null()`.
     fn maybe_null_name(&mut self, i: usize, flags: i32) -> Name {
-        let empty = flags & crate::uapi::AT_EMPTY_PATH != 0 && {
-            // A look at the first byte spares the copy of a name that is mostly empty.
-            self.args[i] == 0 || self.get::<1>(self.args[i]) == Ok([0])
-        };
-        if empty { Name::empty() } else { self.name(i) }
+        if self.is_empty_name(i, flags) { Name::empty() } else { self.name(i) }
+    }
+
+    /// Whether `flags` has `AT_EMPTY_PATH` and an argument points to an empty name, or to none. A look at the first byte
+    /// spares the copy of a name that is mostly empty.
+    #[inline(always)]
+    fn is_empty_name(&mut self, i: usize, flags: i32) -> bool {
+        flags & crate::uapi::AT_EMPTY_PATH != 0
+            && (self.args[i] == 0 || self.mem.get_user(self.args[i]) == Ok(0))
     }
 
     /// Puts a structure to where an argument points, in one copy (S7).

@@ -28,7 +28,7 @@ impl Call<'_> {
     }
 
     pub(super) fn fstat(&mut self) -> Answer {
-        let stat = self.task.fstat(self.int(0))?;
+        let stat = self.task.vfs_fstat(self.int(0))?;
         self.put(1, &stat.to_bytes())
     }
 
@@ -40,13 +40,23 @@ impl Call<'_> {
     }
 
     pub(super) fn statx(&mut self) -> Answer {
-        let flags = self.int(2);
-        let path = self.maybe_null_name(1, flags);
-        let statx = self.task.statx(self.int(0), &path, flags, self.uint(3))?;
-        if self.task.kernel.variants.field_by_field() {
-            return self.put_fields(4, &statx.to_bytes());
+        let (fd, flags, mask) = (self.int(0), self.int(2), self.uint(3));
+        if fd >= 0 && self.is_empty_name(1, flags) {
+            let statx = self.task.do_statx_fd(fd, flags, mask)?;
+            return self.put_statx(4, &statx);
         }
-        self.put(4, &statx.to_bytes())
+        let path = self.maybe_null_name(1, flags);
+        let statx = self.task.statx(fd, &path, flags, mask)?;
+        self.put_statx(4, &statx)
+    }
+
+    /// Stores a `struct statx` (S7): all of it in one copy.
+    #[inline(always)]
+    fn put_statx(&mut self, i: usize, statx: &Statx) -> Answer {
+        if self.task.kernel.variants.field_by_field() {
+            return self.put_fields(i, statx.as_bytes());
+        }
+        self.put(i, statx.as_bytes())
     }
 
     /// The old way to store a `struct statx` (S7): each field checked and copied by itself.
