@@ -172,7 +172,7 @@ pub fn everyone_may_search(mode: u32, has_acl: bool) -> bool {
 #[inline]
 pub(crate) fn everyone_may(mode: u32, has_acl: bool, mask: u32) -> bool {
     let want = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
-    (want * 0o111 & !mode | mask & MAY_WRITE) == 0 && !has_acl
+    (want * 0o111) & !mode == 0 && mask & MAY_WRITE == 0 && !has_acl
 }
 
 /// Has `cred` this capability in its own namespace, and are owner and group of the inode mapped there?
