@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use fuser::Request;
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::CAP_FSETID;
+use rcuwalk::userns::{IdExtent, UserNamespace};
 use rcuwalk::{CloneFlags, Cred, Result, Task};
 
 /// As whom the engine acts: what of a credential counts for a call on a file.
@@ -19,55 +20,79 @@ pub(crate) struct Identity {
     fsgid: u32,
     groups: Vec<u32>,
     caps: u64,
+    /// The id maps of the caller's user namespace, if it is not the server's.
+    user_ns: Option<[Vec<IdExtent>; 2]>,
 }
 
 impl Identity {
     /// Somebody who may do everything, and to whom what is created belongs.
     pub(crate) fn owner(req: &Request) -> Identity {
-        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: Vec::new(), caps: CapSet::FULL.0 }
-    }
-
-    /// The same, but who writes to a set-id file takes that away.
-    pub(crate) fn without_fsetid(mut self) -> Identity {
-        self.caps &= !(1 << CAP_FSETID);
-        self
+        let caps = CapSet::FULL.0;
+        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: Vec::new(), caps, user_ns: None }
     }
 
     /// The caller. A request tells the ids alone; groups and capabilities are those that its thread has *now*, which may not
     /// be those it had when it asked. A thread that cannot be looked at has no groups, and capabilities if it is root.
     pub(crate) fn of(req: &Request) -> Identity {
+        Identity::read(req, |caps, root, same_ids| match same_ids {
+            true => caps.effective,
+            // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
+            false => caps.permitted & root,
+        })
+    }
+
+    /// The caller as access(2) sees them, whose ids are the real ones: without capabilities, or root with all they may have.
+    pub(crate) fn of_access(req: &Request) -> Identity {
+        Identity::read(req, |caps, root, _| caps.permitted & root)
+    }
+
+    /// `choose` gets the capabilities of the thread, all that the user has for being root, and whether the request's user is
+    /// the thread's.
+    fn read(req: &Request, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
         let status = Status::read(req.pid()).unwrap_or_default();
-        let root = if req.uid() == 0 { CapSet::FULL.0 } else { 0 };
+        let user_ns =
+            status.caps.as_ref().filter(|caps| caps.permitted != 0).and_then(|_| foreign_user_ns(req.pid()));
+        let root_uid = user_ns.as_ref().map_or(Some(0), |[uids, _]| lower_of_0(uids));
+        let root = if root_uid == Some(req.uid()) { CapSet::FULL.0 } else { 0 };
         let caps = match &status.caps {
             None => root,
-            // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
-            Some(caps) if status.fsuid != Some(req.uid()) => root & caps.permitted,
-            Some(caps) => caps.effective,
+            Some(caps) => choose(caps, root, status.fsuid == Some(req.uid())),
         };
-        let caps = if caps != 0 && !same_user_ns(req.pid()) { 0 } else { caps };
-        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: status.groups, caps }
+        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: status.groups, caps, user_ns }
     }
 
-    /// Whether they keep the set-id bits of what they write to.
-    pub(crate) fn has_fsetid(&self) -> bool {
-        self.caps & 1 << CAP_FSETID != 0
+    /// The same with every capability, for calls that the kernel has allowed already; `CAP_FSETID`, with which set-id bits
+    /// survive a write, only if `fsetid`.
+    pub(crate) fn allowed(self, fsetid: bool) -> Identity {
+        let fsetid = u64::from(!fsetid) << CAP_FSETID;
+        Identity { caps: CapSet::FULL.0 & !fsetid, user_ns: None, ..self }
     }
 
-    /// Whether they are in the group.
-    pub(crate) fn in_group(&self, gid: u32) -> bool {
-        self.fsgid == gid || self.groups.contains(&gid)
+    /// The same with one more capability.
+    pub(crate) fn and(mut self, cap: u32) -> Identity {
+        self.caps |= 1 << cap;
+        self
+    }
+
+    /// Whether they have a capability in the server's user namespace.
+    pub(crate) fn capable(&self, cap: u32) -> bool {
+        self.user_ns.is_none() && self.caps & 1 << cap != 0
     }
 
     fn cred(&self) -> Result<Cred> {
         let caps = CapSet(self.caps) & CapSet::FULL;
         let (uid, gid) = (self.fsuid, self.fsgid);
-        Cred::builder()
+        let cred = Cred::builder()
             .uids(uid, uid, uid, uid)
             .gids(gid, gid, gid, gid)
             .groups(&self.groups)
             .permitted(caps)
-            .effective(caps)
-            .build()
+            .effective(caps);
+        let Some([uids, gids]) = &self.user_ns else { return cred.build() };
+        let ns = UserNamespace::new_child(&UserNamespace::init(), uid, gid, false)?;
+        ns.set_uid_map(uids)?;
+        ns.set_gid_map(gids)?;
+        cred.user_ns(ns).build()
     }
 }
 
@@ -114,10 +139,32 @@ impl Status {
     }
 }
 
-/// Whether the capabilities of a thread count here: those in another user namespace do not.
-fn same_user_ns(tid: u32) -> bool {
-    let ns = |of: &str| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{of}/ns/user")).ok() };
-    tid == 0 || ns(&tid.to_string()).is_some_and(|theirs| Some(theirs) == ns("self"))
+/// The id maps of a thread's user namespace, as this process sees them, if it is in another one: there its capabilities count
+/// for what has ids in it alone.
+fn foreign_user_ns(tid: u32) -> Option<[Vec<IdExtent>; 2]> {
+    static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::fs::read_link("/proc/self/ns/user").ok());
+    let theirs = std::fs::read_link(format!("/proc/{tid}/ns/user")).ok();
+    if theirs == *OWN {
+        return None;
+    }
+    let map = |name| {
+        std::fs::read_to_string(format!("/proc/{tid}/{name}")).map_or(Vec::new(), |text| id_map(&text))
+    };
+    Some([map("uid_map"), map("gid_map")])
+}
+
+fn id_map(text: &str) -> Vec<IdExtent> {
+    let extent = |line: &str| {
+        let ids: Vec<u32> = line.split_whitespace().map_while(|id| id.parse().ok()).collect();
+        let [first, lower, count] = ids[..] else { return None };
+        Some(IdExtent { first, lower, count })
+    };
+    text.lines().filter_map(extent).collect()
+}
+
+/// Who is id 0 inside.
+fn lower_of_0(map: &[IdExtent]) -> Option<u32> {
+    map.iter().find(|extent| extent.first == 0).map(|extent| extent.lower)
 }
 
 /// Tasks that were made for earlier requests, by identity. They share the descriptor table; root and umask are each one's own.
@@ -175,9 +222,10 @@ impl Drop for Acting<'_> {
         if idle.len() >= MOST && !idle.contains_key(&self.who) {
             idle.clear();
         }
-        let who =
-            std::mem::replace(&mut self.who, Identity { fsuid: 0, fsgid: 0, groups: Vec::new(), caps: 0 });
-        idle.entry(who).or_default().extend(self.task.take());
+        match idle.get_mut(&self.who) {
+            Some(tasks) => tasks.extend(self.task.take()),
+            None => drop(idle.insert(self.who.clone(), self.task.take().into_iter().collect())),
+        }
     }
 }
 

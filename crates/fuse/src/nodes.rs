@@ -18,13 +18,15 @@ struct Node {
     /// References of the kernel.
     lookups: u64,
     /// For I/O without an open file; opened when first needed.
-    data: [Option<i32>; 2],
+    data: [Option<i32>; 3],
 }
 
 /// Which I/O a descriptor is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     Read,
+    /// Reads that leave the access time alone.
+    ReadNoAtime,
     Write,
 }
 
@@ -43,7 +45,7 @@ impl Nodes {
     /// Knows the root alone.
     pub(crate) fn new(keeper: Task) -> Result<Nodes> {
         let place = keeper.open(b"/", O_PATH | O_DIRECTORY, 0)?;
-        let root = Node { place, lookups: 1, data: [None; 2] };
+        let root = Node { place, lookups: 1, data: [None; 3] };
         Ok(Nodes { keeper, nodes: Mutex::new(HashMap::from([(ROOT, root)])) })
     }
 
@@ -71,7 +73,7 @@ impl Nodes {
                 Some(place)
             }
             Entry::Vacant(new) => {
-                new.insert(Node { place, lookups: 1, data: [None; 2] });
+                new.insert(Node { place, lookups: 1, data: [None; 3] });
                 None
             }
         };
@@ -90,7 +92,7 @@ impl Nodes {
             }
             nodes.remove(&ino)
         };
-        for fd in gone.iter().flat_map(|node| [Some(node.place), node.data[0], node.data[1]]).flatten() {
+        for fd in gone.iter().flat_map(|node| node.data.into_iter().flatten().chain([node.place])) {
             // It was open: nobody else closes it.
             let _ = self.keeper.close(fd);
         }
@@ -112,6 +114,7 @@ impl Nodes {
         };
         let fd = match how {
             Data::Read => self.keeper.dentry_open(place, O_RDONLY)?,
+            Data::ReadNoAtime => self.keeper.dentry_open(place, O_RDONLY | O_NOATIME)?,
             // To an append-only file one may write at its end alone, which is where the kernel writes.
             Data::Write => self
                 .keeper

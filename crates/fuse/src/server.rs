@@ -12,7 +12,7 @@ use fuser::*;
 use rcuwalk::acl::XATTR_NAME_POSIX_ACL_ACCESS;
 use rcuwalk::cred::Cred;
 use rcuwalk::uapi::*;
-use rcuwalk::{CloneFlags, Errno, Result, Stat, Sysctl, Task, Vfs};
+use rcuwalk::{CloneFlags, Errno, MountOptions, Result, Stat, Sysctl, Task, Vfs};
 
 use crate::attr::{error, file_attr, kind_of_entry, wanted_time};
 use crate::caller::{Identity, Tasks};
@@ -22,8 +22,35 @@ use crate::options::{LONG, Mode, Options};
 /// What a program that executes a file adds to the flags of opening it. Kernel: `__FMODE_EXEC`.
 const FMODE_EXEC: i32 = 0x20;
 
-/// Set-id bits that go when somebody without `CAP_FSETID` writes.
-const SET_ID: u32 = S_ISUID | S_ISGID;
+/// Kernel: include/uapi/linux/fuse.h `enum fuse_notify_code`.
+const FUSE_NOTIFY_INVAL_INODE: u32 = 2;
+const FUSE_NOTIFY_INC_EPOCH: u32 = 8;
+
+/// Kernel: include/uapi/linux/fs.h.
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// `FS_*_FL` and the `FS_XFLAG_*` of the same meaning.
+const XFLAGS: [(u32, u32); 4] =
+    [(FS_IMMUTABLE_FL, 0x8), (FS_APPEND_FL, 0x10), (FS_NOATIME_FL, 0x40), (FS_NODUMP_FL, 0x80)];
+
+/// `struct fsxattr` with these flags and nothing else.
+fn fsxattr_of(flags: u32) -> [u8; 28] {
+    let xflags = XFLAGS.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, xflag)| all | xflag);
+    let mut out = [0; 28];
+    out[..4].copy_from_slice(&u32::to_ne_bytes(xflags));
+    out
+}
+
+/// The flags in a `struct fsxattr`; those without a counterpart become one that is refused.
+fn flags_of(fsxattr: &[u8]) -> Option<u32> {
+    let xflags = u32::from_ne_bytes(*fsxattr.first_chunk()?);
+    let known = XFLAGS.iter().fold(0, |all, (_, xflag)| all | xflag);
+    let odd = if xflags & !known != 0 { 1 << 31 } else { 0 };
+    Some(XFLAGS.iter().filter(|(_, xflag)| xflags & xflag != 0).fold(odd, |all, (flag, _)| all | flag))
+}
 
 /// Entries that one READDIR request asks the engine for at a time.
 const BATCH: usize = 256;
@@ -45,14 +72,21 @@ pub(crate) struct Server {
     device: Arc<OnceLock<OwnedFd>>,
 }
 
-type Reply<T> = Result<T>;
-
 impl Server {
     pub(crate) fn new(vfs: &Vfs, options: &Options) -> Result<Server> {
         const MANY: u64 = 0x7fff_ffc0;
         let keeper = vfs.task(Cred::root());
         vfs.set_sysctl(Sysctl::NrOpen, MANY)?;
         keeper.set_nofile_limit(MANY as usize);
+        if options.noatime {
+            vfs.set_mount_options(MountOptions { noatime: true, ..MountOptions::default() });
+        }
+        if options.mode == Mode::Engine {
+            // Of these the kernel leaves part to the server: whether a link's source may be read and written.
+            let host = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").ok();
+            let value = host.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
+            vfs.set_sysctl(Sysctl::ProtectedHardlinks, value)?;
+        }
         let share = || keeper.clone_with(CloneFlags { files: true, ..CloneFlags::default() });
         Ok(Server {
             mode: options.mode,
@@ -69,15 +103,20 @@ impl Server {
         Arc::clone(&self.device)
     }
 
-    /// Every request that may change something passes here: `change` is run as whoever asks.
-    fn change<R>(&self, req: &Request, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
-        let who = match self.mode {
+    /// As whom the engine acts for a caller.
+    fn actor(&self, req: &Request) -> Identity {
+        match self.mode {
             Mode::AsSeen => Identity::owner(req),
             Mode::Engine => Identity::of(req),
-        };
-        self.change_as(who, umask, change)
+        }
     }
 
+    /// Runs a change as whoever asks for it.
+    fn change<R>(&self, req: &Request, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+        self.change_as(self.actor(req), umask, change)
+    }
+
+    /// Every request that changes something passes here.
     fn change_as<R>(&self, who: Identity, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
         change(&*self.tasks.acting(who, umask)?)
     }
@@ -90,15 +129,22 @@ impl Server {
         }
     }
 
-    /// Who writes to a file, as far as its set-id bits are concerned. The kernel leaves those to the server
-    /// (`FUSE_HANDLE_KILLPRIV_V2`), but fuser does not pass on what it says about the caller, except for writes.
-    fn writer(&self, req: &Request, ino: u64) -> Result<Identity> {
-        if self.mode == Mode::Engine {
-            return Ok(Identity::of(req));
+    /// Who changes a file, as far as its set-id bits are concerned. The kernel leaves those to the server
+    /// (`FUSE_HANDLE_KILLPRIV_V2`), but what it says of the caller fuser 0.18 passes on for writes alone.
+    fn changer(&self, req: &Request, ino: INodeNo) -> Result<Identity> {
+        match self.mode {
+            Mode::AsSeen if !self.has_set_id(ino)? => Ok(Identity::owner(req)),
+            Mode::AsSeen => {
+                let who = Identity::of(req);
+                let keeps = who.capable(CAP_FSETID);
+                Ok(who.allowed(keeps))
+            }
+            Mode::Engine => Ok(Identity::of(req)),
         }
-        let who = Identity::owner(req);
-        let has_set_id = self.stat(ino)?.mode & SET_ID != 0;
-        Ok(if has_set_id && !Identity::of(req).has_fsetid() { who.without_fsetid() } else { who })
+    }
+
+    fn has_set_id(&self, ino: INodeNo) -> Result<bool> {
+        Ok(self.stat(ino.0)?.mode & (S_ISUID | S_ISGID) != 0)
     }
 
     fn stat(&self, ino: u64) -> Result<Stat> {
@@ -132,19 +178,22 @@ impl Server {
         let was_open = self.mode == Mode::Engine && self.searchable_by_all(place);
         let done = change()?;
         if was_open && !self.searchable_by_all(place) {
-            self.new_epoch();
+            self.notify(FUSE_NOTIFY_INC_EPOCH, &[]);
         }
         Ok(done)
     }
 
-    /// Kernel: `FUSE_NOTIFY_INC_EPOCH`, which fuser does not know.
-    fn new_epoch(&self) {
-        const FUSE_NOTIFY_INC_EPOCH: u32 = 8;
-        let mut message = [0; 16];
-        message[..4].copy_from_slice(&16_u32.to_ne_bytes());
-        message[4..8].copy_from_slice(&FUSE_NOTIFY_INC_EPOCH.to_ne_bytes());
+    /// Tells the kernel to forget. This is not fuser's notifier, which can be had only when the server is gone from our hands,
+    /// and does not know of epochs.
+    fn notify(&self, code: u32, words: &[u64]) {
+        let len = 16 + 8 * words.len() as u32;
+        let mut message = Vec::with_capacity(len as usize);
+        message.extend_from_slice(&len.to_ne_bytes());
+        message.extend_from_slice(&code.to_ne_bytes());
+        message.extend_from_slice(&[0; 8]);
+        words.iter().for_each(|word| message.extend_from_slice(&word.to_ne_bytes()));
         if let Some(device) = self.device.get() {
-            // A kernel older than 6.16 does not know it; docs/mount.md says what that means.
+            // A kernel older than 6.16 knows no epochs; docs/mount.md says what that means.
             let _ = rustix::io::write(device, &message);
         }
     }
@@ -165,9 +214,11 @@ impl Server {
         fh: Option<FileHandle>,
     ) -> Result<FileAttr> {
         let place = self.nodes.place(ino.0)?;
-        let who = match (new.size, new.owner) {
-            (None, None) if self.mode == Mode::AsSeen => Identity::owner(req),
-            _ => self.writer(req, ino.0)?,
+        let who = match (new.owner, new.size) {
+            // That the bits have to go may be more than the caller can do, and the kernel did not ask.
+            (Some(_), _) if self.has_set_id(ino)? => Identity::of(req),
+            (_, Some(_)) => self.changer(req, ino)?,
+            _ => self.actor(req),
         };
         self.tighten(place, || {
             self.change_as(who, 0, |task| {
@@ -292,40 +343,30 @@ impl Server {
         done
     }
 
+    /// `FS_IOC_GETFLAGS` and its like, behind which the kernel has checked what it can.
     fn ioctl_of(&self, req: &Request, ino: INodeNo, cmd: u32, data: &[u8]) -> Result<Vec<u8>> {
-        const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-        const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
         let place = self.nodes.place(ino.0)?;
         let fd = self.keeper.dentry_open(place, O_RDONLY)?;
         let done = match cmd {
             FS_IOC_GETFLAGS => self.keeper.getflags(fd).map(|flags| flags.to_ne_bytes().to_vec()),
-            FS_IOC_SETFLAGS => match data.first_chunk() {
-                // The kernel has checked who may, in either mode.
-                Some(&flags) => self
-                    .change_as(Identity::owner(req), 0, |task| task.setflags(fd, u32::from_ne_bytes(flags)))
-                    .map(|()| Vec::new()),
-                None => Err(Errno::EINVAL),
-            },
+            FS_IOC_FSGETXATTR => self.keeper.getflags(fd).map(|flags| fsxattr_of(flags).to_vec()),
+            FS_IOC_SETFLAGS => {
+                self.setflags(req, ino, fd, data.first_chunk().map(|b| u32::from_ne_bytes(*b)))
+            }
+            FS_IOC_FSSETXATTR => self.setflags(req, ino, fd, flags_of(data)),
             _ => Err(Errno::ENOTTY),
         };
         self.keeper.close(fd)?;
         done
     }
 
-    /// Whose ACL the kernel has allowed to be set: without `FUSE_SETXATTR_EXT`, which fuser 0.18 cannot take, it does not tell
-    /// whether set-group-id has to go.
-    fn acl_setter(&self, req: &Request, ino: INodeNo, name: &OsStr) -> Result<Identity> {
-        let who = Identity::owner(req);
-        if self.mode == Mode::AsSeen && name.as_bytes() == XATTR_NAME_POSIX_ACL_ACCESS {
-            let st = self.stat(ino.0)?;
-            if st.mode & S_ISGID != 0 {
-                let caller = Identity::of(req);
-                if !caller.in_group(st.gid) && !caller.has_fsetid() {
-                    return Ok(who.without_fsetid());
-                }
-            }
-        }
-        Ok(if self.mode == Mode::Engine { Identity::of(req) } else { who })
+    fn setflags(&self, req: &Request, ino: INodeNo, fd: i32, flags: Option<u32>) -> Result<Vec<u8>> {
+        let flags = flags.ok_or(Errno::EINVAL)?;
+        // In either mode the kernel asks for the owner and for CAP_LINUX_IMMUTABLE.
+        self.change_as(Identity::owner(req), 0, |task| task.setflags(fd, flags))?;
+        // It does not see that this changes the time of change.
+        self.notify(FUSE_NOTIFY_INVAL_INODE, &[ino.0, u64::MAX, 0]);
+        Ok(Vec::new())
     }
 
     fn copy(&self, req: &Request, from: Range, to: Range, len: u64) -> Result<u32> {
@@ -334,7 +375,7 @@ impl Server {
         let source = self.io(from.ino, Some(from.fh), Data::Read)?;
         let target = self.io(to.ino, Some(to.fh), Data::Write)?;
         let (mut at, mut into) = (from.offset as i64, to.offset as i64);
-        let who = self.writer(req, to.ino.0)?;
+        let who = self.changer(req, to.ino)?;
         self.change_as(who, 0, |task| {
             task.copy_file_range(source, Some(&mut at), target, Some(&mut into), len, 0)
         })
@@ -359,7 +400,7 @@ struct Range {
 }
 
 /// Sends an entry.
-fn send_entry(reply: ReplyEntry, made: Reply<(FileAttr, Duration)>) {
+fn send_entry(reply: ReplyEntry, made: Result<(FileAttr, Duration)>) {
     match made {
         Ok((attr, ttl)) => reply.entry_with_ttls(&LONG, &ttl, &attr, Generation(0)),
         Err(errno) => reply.error(error(errno)),
@@ -500,9 +541,11 @@ impl Filesystem for Server {
 
     fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let made = self.nodes.place(ino.0).and_then(|place| {
-            self.make(req, parent, name, 0, |task, dir| {
-                task.linkat(place, b"", dir, name.as_bytes(), AT_EMPTY_PATH)
-            })
+            let dir = self.nodes.place(parent.0)?;
+            // For naming a descriptor of the server's. It opens no directory that is to be written.
+            let who = self.actor(req).and(CAP_DAC_READ_SEARCH);
+            self.change_as(who, 0, |task| task.linkat(place, b"", dir, name.as_bytes(), AT_EMPTY_PATH))?;
+            Ok((self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir)))
         });
         send_entry(reply, made);
     }
@@ -580,13 +623,14 @@ impl Filesystem for Server {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let how = if flags.0 & O_NOATIME != 0 { Data::ReadNoAtime } else { Data::Read };
         let mut buf = vec![0; size as usize];
-        let n =
-            self.io(ino, Some(fh), Data::Read).and_then(|fd| self.keeper.pread(fd, &mut buf, offset as i64));
+        let fd = self.io(ino, Some(fh), how);
+        let n = fd.and_then(|fd| self.keeper.pread(fd, &mut buf, offset as i64));
         match n {
             Ok(n) => reply.data(&buf[..n]),
             Err(errno) => reply.error(error(errno)),
@@ -605,14 +649,14 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let who = if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            Identity::owner(req).without_fsetid()
-        } else {
-            Identity::owner(req)
-        };
-        let n = self
-            .io(ino, Some(fh), Data::Write)
-            .and_then(|fd| self.change_as(who, 0, |task| task.pwrite(fd, data, offset as i64)));
+        let n = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
+            let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+            let who = match kill && self.has_set_id(ino)? {
+                true => Identity::of(req).allowed(false),
+                false => Identity::owner(req),
+            };
+            self.change_as(who, 0, |task| task.pwrite(fd, data, offset as i64))
+        });
         match n {
             Ok(n) => reply.written(n as u32),
             Err(errno) => reply.error(error(errno)),
@@ -731,7 +775,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.acl_setter(req, ino, name)?;
+            let who = self.changer(req, ino)?;
             let set = |task: &Task| task.vfs_setxattr(place, name.as_bytes(), value, flags);
             self.tighten(place, || self.change_as(who, 0, set))
         });
@@ -745,13 +789,21 @@ impl Filesystem for Server {
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let place = self.nodes.place(ino.0);
-        send_xattr(reply, size, place.and_then(|place| self.look(req, |task| task.vfs_listxattr(place))));
+        let list = self.nodes.place(ino.0).and_then(|place| {
+            let list = self.keeper.vfs_listxattr(place)?;
+            // Who may not see trusted attributes is asked only if there are any.
+            let trusted = |name: &[u8]| name.starts_with(b"trusted.");
+            if !list.split(|&b| b == 0).any(trusted) || Identity::of(req).capable(CAP_SYS_ADMIN) {
+                return Ok(list);
+            }
+            Ok(list.split_inclusive(|&b| b == 0).filter(|name| !trusted(name)).flatten().copied().collect())
+        });
+        send_xattr(reply, size, list);
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.acl_setter(req, ino, name)?;
+            let who = self.changer(req, ino)?;
             self.tighten(place, || {
                 self.change_as(who, 0, |task| task.vfs_removexattr(place, name.as_bytes()))
             })
@@ -761,7 +813,10 @@ impl Filesystem for Server {
 
     fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            self.look(req, |task| task.faccessat2(place, b"", mask.bits(), AT_EMPTY_PATH | AT_EACCESS))
+            // Comes from access(2), but also from chdir(2), which is about directories and X_OK alone.
+            let chdir = mask.bits() == X_OK && s_isdir(self.keeper.fstat(place)?.mode);
+            let who = if chdir { Identity::of(req) } else { Identity::of_access(req) };
+            self.tasks.acting(who, 0)?.faccessat2(place, b"", mask.bits(), AT_EMPTY_PATH | AT_EACCESS)
         });
         send_empty(reply, done);
     }
@@ -794,7 +849,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let done = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
-            let who = self.writer(req, ino.0)?;
+            let who = self.changer(req, ino)?;
             self.change_as(who, 0, |task| task.fallocate(fd, mode, offset as i64, length as i64))
         });
         send_empty(reply, done);

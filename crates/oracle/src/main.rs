@@ -64,6 +64,9 @@ struct Rows {
     /// Skip rows that need this (see `needs`); for file systems that do not claim to support it
     #[arg(long, value_name = "NEED")]
     without: Vec<String>,
+    /// The name by which divergences know what is mounted at dir:PATH
+    #[arg(long, value_name = "NAME")]
+    known_as: Option<String>,
     /// Also run rows that change machine-wide settings (restored afterwards)
     #[arg(long)]
     sysctl: bool,
@@ -187,7 +190,8 @@ fn select(rows: &Rows) -> Result<(Vec<Case>, Divergences), String> {
 fn backend(rows: &Rows, single: &SingleThreaded) -> Result<Box<dyn Backend>, String> {
     let without = rows.without.iter().map(|n| Need::parse(n)).collect::<Result<Vec<Need>, String>>()?;
     let host = |place| {
-        Ok(Box::new(Host::new(single.clone(), place, rows.sysctl)?.without(&without)) as Box<dyn Backend>)
+        let host = Host::new(single.clone(), place, rows.sysctl)?.without(&without);
+        Ok(Box::new(rows.known_as.iter().fold(host, |host, name| host.known_as(name))) as Box<dyn Backend>)
     };
     match rows.backend.as_str() {
         "host" => host(Place::Tmpfs),

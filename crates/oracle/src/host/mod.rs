@@ -67,6 +67,7 @@ pub struct Host {
     place: Place,
     sysctl: bool,
     lacking: BTreeSet<Need>,
+    name: String,
 }
 
 impl Host {
@@ -91,7 +92,17 @@ impl Host {
             place.prepare()?;
             lacking.insert(Need::Tmpfs);
         }
-        Ok(Host { single, place, sysctl, lacking })
+        let name = match &place {
+            Place::Tmpfs => "host".to_owned(),
+            Place::Dir(dir) => format!("dir:{}", dir.display()),
+        };
+        Ok(Host { single, place, sysctl, lacking, name })
+    }
+
+    /// Takes a name by which divergences know the file system, wherever it is mounted.
+    #[must_use]
+    pub fn known_as(self, name: &str) -> Host {
+        Host { name: name.to_owned(), ..self }
     }
 
     /// Declines rows that need any of `needs`: for a file system under test that does not claim to support them.
@@ -150,10 +161,7 @@ pub fn is_root() -> bool {
 
 impl Backend for Host {
     fn name(&self) -> String {
-        match &self.place {
-            Place::Tmpfs => "host".to_owned(),
-            Place::Dir(dir) => format!("dir:{}", dir.display()),
-        }
+        self.name.clone()
     }
 
     fn declines(&self, case: &Case) -> Option<String> {
