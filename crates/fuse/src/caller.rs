@@ -74,6 +74,21 @@ impl Identity {
         self
     }
 
+    /// The same with what they may do in the server's user namespace alone: for calls whose arguments have its ids in them.
+    pub(crate) fn outside(self) -> Identity {
+        let caps = if self.user_ns.is_some() { 0 } else { self.caps };
+        Identity { caps, user_ns: None, ..self }
+    }
+
+    /// An owner and a group of the server's user namespace as theirs numbers them; `u32::MAX` stays.
+    pub(crate) fn numbers(&self, (uid, gid): (u32, u32)) -> (u32, u32) {
+        let number = |which: usize, id: u32| match &self.user_ns {
+            Some(maps) if id != u32::MAX => upper_of(&maps[which], id),
+            _ => id,
+        };
+        (number(0, uid), number(1, gid))
+    }
+
     /// Whether they have a capability in the server's user namespace.
     pub(crate) fn capable(&self, cap: u32) -> bool {
         self.user_ns.is_none() && self.caps & 1 << cap != 0
@@ -90,8 +105,12 @@ impl Identity {
             .effective(caps);
         let Some([uids, gids]) = &self.user_ns else { return cred.build() };
         let ns = UserNamespace::new_child(&UserNamespace::init(), uid, gid, false)?;
-        ns.set_uid_map(uids)?;
-        ns.set_gid_map(gids)?;
+        if !uids.is_empty() {
+            ns.set_uid_map(uids)?;
+        }
+        if !gids.is_empty() {
+            ns.set_gid_map(gids)?;
+        }
         cred.user_ns(ns).build()
     }
 }
@@ -165,6 +184,12 @@ fn id_map(text: &str) -> Vec<IdExtent> {
 /// Who is id 0 inside.
 fn lower_of_0(map: &[IdExtent]) -> Option<u32> {
     map.iter().find(|extent| extent.first == 0).map(|extent| extent.lower)
+}
+
+/// How an id is numbered inside; an id that nobody has if it is not.
+fn upper_of(map: &[IdExtent], id: u32) -> u32 {
+    let within = |extent: &&IdExtent| id.checked_sub(extent.lower).is_some_and(|n| n < extent.count);
+    map.iter().find(within).map_or(u32::MAX - 1, |extent| extent.first + (id - extent.lower))
 }
 
 /// Tasks that were made for earlier requests, by identity. They share the descriptor table; root and umask are each one's own.
@@ -245,5 +270,20 @@ mod tests {
         assert_eq!(Status::parse(b"nonsense\n"), Status::default());
         assert!(Status::read(std::process::id()).is_some_and(|s| s.caps.is_some()));
         assert_eq!(Status::read(0), None);
+    }
+
+    #[test]
+    fn ids_are_numbered_as_their_namespace_does() {
+        let map = id_map("         0     100000      65536\n     70000       1000          1\nx\n");
+        assert_eq!(map.len(), 2);
+        assert_eq!(lower_of_0(&map), Some(100_000));
+        assert_eq!([100_000, 100_005, 1000, 5].map(|id| upper_of(&map, id)), [0, 5, 70_000, u32::MAX - 1]);
+        let mut who =
+            Identity { fsuid: 1000, fsgid: 1000, groups: vec![], caps: 1, user_ns: Some([map.clone(), map]) };
+        assert_eq!(who.numbers((100_005, u32::MAX)), (5, u32::MAX));
+        assert!(!who.capable(0));
+        who = who.outside();
+        assert_eq!((who.caps, who.numbers((100_005, 1))), (0, (100_005, 1)));
+        assert!(who.allowed(false).capable(0));
     }
 }

@@ -220,9 +220,10 @@ impl Server {
             (_, Some(_)) => self.changer(req, ino)?,
             _ => self.actor(req),
         };
+        let owner = new.owner.map(|ids| who.numbers(ids));
         self.tighten(place, || {
             self.change_as(who, 0, |task| {
-                if let Some((uid, gid)) = new.owner {
+                if let Some((uid, gid)) = owner {
                     task.fchownat(place, b"", uid, gid, AT_EMPTY_PATH)?;
                 }
                 if let Some(mode) = new.mode {
@@ -775,7 +776,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.changer(req, ino)?;
+            let who = self.changer(req, ino)?.outside();
             let set = |task: &Task| task.vfs_setxattr(place, name.as_bytes(), value, flags);
             self.tighten(place, || self.change_as(who, 0, set))
         });
@@ -783,8 +784,10 @@ impl Filesystem for Server {
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let place = self.nodes.place(ino.0);
-        let value = place.and_then(|place| self.look(req, |task| task.vfs_getxattr(place, name.as_bytes())));
+        let value = self.nodes.place(ino.0).and_then(|place| {
+            // ACLs are told with the server's ids, whosever they are.
+            self.tasks.acting(self.actor(req).outside(), 0)?.vfs_getxattr(place, name.as_bytes())
+        });
         send_xattr(reply, size, value);
     }
 
