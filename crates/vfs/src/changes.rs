@@ -18,6 +18,7 @@ use crate::kernel::{Kernel, Vfs};
 use crate::loader::{Loader, NewInode, NodeId};
 use crate::mount::ROOT_SB;
 use crate::pages::FileData;
+use crate::perm::IFLAGS_KEPT;
 use crate::store::{Contents, Namespace, NsGuard};
 use crate::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use rcuwalk_sync::{Handle, Racy32, Racy64};
@@ -27,7 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 /// What makes a file system's state durable.
 pub trait Backing: std::fmt::Debug + Send + Sync {
-    /// Makes durable what was done before; fsync(2) and its like wait for it. Called with nothing locked.
+    /// Makes durable what was done before; fsync(2) and its like wait for it. Called with nothing locked that
+    /// [`Changes::drain`] needs.
     ///
     /// # Errors
     ///
@@ -229,6 +231,8 @@ pub struct Node<'a> {
     pub nlink: u32,
     /// Its contents are not known: it was imported without.
     pub unread: bool,
+    /// Nothing was told of it before.
+    pub fresh: bool,
     data: Option<&'a FileData>,
     changed: &'a [Range<u64>],
 }
@@ -285,11 +289,7 @@ pub struct Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        let watch = &self.vfs.0.watch;
-        *watch.backing.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        watch.on.set(0);
-        watch.refusal.set(0);
-        self.vfs.0.store.lock().feed = None;
+        self.stop();
     }
 }
 
@@ -382,6 +382,18 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         let ns = self.vfs.0.store.lock();
         ns.feed.as_ref().is_none_or(|f| f.listed.is_empty() && f.names.is_empty() && f.gone.is_empty())
+    }
+
+    /// Ends the watch.
+    pub fn stop(&self) {
+        let watch = self.watch();
+        let mut ns = self.vfs.0.store.lock();
+        if ns.feed.take().is_some() {
+            watch.on.set(0);
+            watch.refusal.set(0);
+            drop(ns);
+            *watch.backing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     fn watch(&self) -> &Watch {
@@ -495,7 +507,7 @@ fn tell_node(
         mtime: stat.times.mtime,
         ctime: stat.times.ctime,
         btime: stat.times.btime,
-        iflags: stat.iflags >> 16,
+        iflags: stat.iflags >> 16 & IFLAGS_KEPT,
         symlink: &body,
         xattrs: &xattrs,
     };
@@ -509,5 +521,5 @@ fn tell_node(
         changed.push(0..u64::MAX);
     }
     let data = data.as_deref();
-    tell(Change::Node(Node { key, inode: new, nlink: stat.nlink, unread, data, changed: &changed }));
+    tell(Change::Node(Node { key, inode: new, nlink: stat.nlink, unread, fresh, data, changed: &changed }));
 }

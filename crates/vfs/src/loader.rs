@@ -10,7 +10,7 @@ use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
 use crate::pages::{FileData, PageBudget};
 use crate::perm;
 use crate::setattr::AclType;
-use crate::store::{InodeInit, NsGuard};
+use crate::store::{FIRST_OFFSET, InodeInit, NsGuard};
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
 use rcuwalk_sync::Handle;
@@ -226,6 +226,26 @@ impl<'a> Loader<'a> {
         let _change = store.open_inode(&mut self.ns, inode);
         i.nlink.set(i.nlink.get().saturating_add(1));
         Ok(node)
+    }
+
+    /// Gives the name that was added to its directory last its place in the order of getdents(2), which grows from name to name.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for any other name, and if the place is not behind those of the others.
+    pub fn set_order(&mut self, node: NodeId, order: u32) -> Result<()> {
+        let store = &self.kernel.store;
+        let links = store.links(node.0);
+        let dir = store.inode_rest(store.d_inode(store.dentry(node.0).parent.get()));
+        let before = links.sib_prev.get();
+        let least =
+            if before == 0 { FIRST_OFFSET } else { store.links(before).offset.get().saturating_add(1) };
+        if dir.last_child.get() != node.0 || !(least..u32::MAX).contains(&order) {
+            return Err(Errno::EINVAL);
+        }
+        links.offset.set(order);
+        dir.next_offset.set(order + 1);
+        Ok(())
     }
 
     /// The entry `name` of a directory.
@@ -465,6 +485,10 @@ impl<'a> Loader<'a> {
             return Err(Errno::EINVAL);
         }
         let parsed = parse_xattrs(new)?;
+        if let Some(ino) = new.ino.filter(|&ino| ino < 1 << 62) {
+            // What is made later must not have the same.
+            self.ns.mnt.skip_inos(sb, ino + 1);
+        }
         let unread = if kind == S_IFREG && new.size != 0 { flags::NO_CONTENT } else { 0 };
         let dentry = self.kernel.store.new_inode(
             &mut self.ns,
@@ -536,12 +560,8 @@ fn mode_of(new: &NewInode<'_>, parsed: &Parsed<'_>) -> u32 {
     parsed.access.as_ref().map_or(mode, |acl| mode & !S_IRWXUGO | acl.equiv_mode().0)
 }
 
-/// The flags that a source can give an inode.
-const LOADED_IFLAGS: u32 =
-    perm::IFLAG_IMMUTABLE | perm::IFLAG_APPEND | perm::IFLAG_NOATIME | perm::IFLAG_NODUMP;
-
 fn iflags_of(new: &NewInode<'_>) -> u32 {
-    (new.iflags & LOADED_IFLAGS) << 16
+    (new.iflags & perm::IFLAGS_KEPT) << 16
 }
 
 fn times_of(new: &NewInode<'_>) -> Times {

@@ -43,8 +43,10 @@ pub const IFLAG_APPEND: u32 = 2;
 pub const IFLAG_NOATIME: u32 = 4;
 /// Inode flag: a directory that was removed.
 pub const IFLAG_DEAD: u32 = 8;
-/// chattr +d, which no check asks for.
+/// Inode flag: backups leave it out; no check asks for it.
 pub const IFLAG_NODUMP: u32 = 1 << 8;
+/// The inode flags that an inode can be made with.
+pub const IFLAGS_KEPT: u32 = IFLAG_IMMUTABLE | IFLAG_APPEND | IFLAG_NOATIME | IFLAG_NODUMP;
 
 /// What a permission check needs to know of an inode, apart from its ACL.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,0 +1,133 @@
+//! An engine tree in one file.
+//!
+//! The tree lives in the engine; the file is what it is made of again after the process ended, however it ended. [`Live`] keeps a
+//! [`Vfs`] in an image while it is used: what is fsynced survives everything, and of the rest at most the last
+//! seconds are lost, never the structure. [`save`] writes a whole tree at once, [`load`] reads one without touching the file, and
+//! [`check`] says whether it could be.
+//!
+//! Every record has a checksum of its own, and the image one of all records together, above those that the store has for its
+//! pages. What does not agree, and what makes no sense as a tree, is refused by name. `docs/image.md` has the format.
+//!
+//! ```
+//! use rcuwalk::{Cred, Vfs};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let file = dir.path().join("tree.image");
+//! let vfs = Vfs::new()?;
+//! vfs.task(Cred::root()).mkdir(b"/srv", 0o750)?;
+//! rcuwalk_image::save(&vfs, &file)?;
+//!
+//! let copy = Vfs::new()?;
+//! assert_eq!(rcuwalk_image::load(&file, &copy)?.names, 1);
+//! assert_eq!(copy.task(Cred::root()).stat(b"/srv")?.mode & 0o777, 0o750);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod live;
+#[cfg(test)]
+mod lost;
+mod overlay;
+mod record;
+mod store;
+mod tree;
+
+pub use error::{Error, Result};
+pub use live::{Live, Options};
+
+use error::Outcome;
+use rcuwalk::{Timespec, Vfs};
+use record::Kind;
+use std::path::Path;
+use store::{Db, distrusting, look};
+
+/// What an image holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The version of its format.
+    pub version: u32,
+    /// How often it was committed.
+    pub commits: u64,
+    /// When it last was.
+    pub committed: Timespec,
+    /// Inodes.
+    pub nodes: u64,
+    /// Names; the root has none.
+    pub names: u64,
+    /// Pieces of contents beside those that lie with their inodes.
+    pub chunks: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// How many of them the next commits can use.
+    pub free_bytes: u64,
+}
+
+impl Summary {
+    fn of(db: &Db, path: &Path) -> Outcome<Summary> {
+        let state = &db.state;
+        let file_bytes = std::fs::metadata(path)?.len();
+        Ok(Summary {
+            version: state.version,
+            commits: state.commit,
+            committed: Timespec { sec: state.time.0, nsec: state.time.1 },
+            nodes: state.counts[Kind::Node as usize],
+            names: state.counts[Kind::Name as usize],
+            chunks: state.counts[Kind::Chunk as usize],
+            file_bytes,
+            free_bytes: db.free(file_bytes)?,
+        })
+    }
+}
+
+/// What every image file begins with: the mark of its store.
+pub const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// Writes the whole tree of `vfs` into an image file, which is replaced, if there is one, only once the new one is complete. Only
+/// its owner may read it. Nothing can change the tree meanwhile.
+///
+/// What is mounted over the tree is not in it: one image is one file system.
+///
+/// # Errors
+///
+/// [`Error::Io`]; [`Error::Engine`] with `EBUSY` if the file system is kept in an image already, which has it.
+pub fn save(vfs: &Vfs, path: &Path) -> Result<Summary> {
+    let write = || -> Outcome<Summary> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::NamedTempFile::new_in(dir)?;
+        let (mut db, changes, _) = live::write_new(file.reopen()?, vfs)?;
+        drop(changes);
+        db.compact()?;
+        let summary = Summary::of(&db, file.path())?;
+        db.close()?;
+        file.persist(path).map_err(|e| e.error)?;
+        live::sync_dir(path)?;
+        Ok(summary)
+    };
+    write().map_err(|fault| fault.at(path))
+}
+
+/// Loads an image into `vfs`, a fresh file system. The file stays as it is: one that was not closed is repaired in memory.
+///
+/// # Errors
+///
+/// All of [`Error`]. `vfs` is to be dropped then.
+pub fn load(path: &Path, vfs: &Vfs) -> Result<Summary> {
+    let read = || {
+        let db = look(path)?;
+        distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader()).map(drop))?;
+        Summary::of(&db, path)
+    };
+    read().map_err(|fault| fault.at(path))
+}
+
+/// Reads all of an image as [`load`] does, and says what it holds.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn check(path: &Path) -> Result<Summary> {
+    let vfs = Vfs::new().map_err(|errno| error::Fault::from(errno).at(path))?;
+    load(path, &vfs)
+}

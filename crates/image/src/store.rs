@@ -1,0 +1,276 @@
+//! The file: opening it, reading its records, and changing them all at once or not at all.
+
+use crate::error::{Fault, Outcome};
+use crate::overlay::Overlay;
+use crate::record::{FORMAT, Kind, State, VERSION, decode, describe, encode, seal, seal_of};
+use redb::backends::FileBackend;
+use redb::{
+    Builder, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
+    StorageBackend, Table, TableDefinition, WriteTransaction,
+};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
+type Records<'t> = Table<'t, &'static [u8], &'static [u8]>;
+
+/// The state, under one key.
+const STATE: Definition = TableDefinition::new("state");
+const STATE_KEY: &[u8] = b"state";
+/// Bytes of pages that the store keeps in memory: the tree itself is in the engine.
+const CACHE_SIZE: usize = 64 << 20;
+
+const fn definition(kind: Kind) -> Definition {
+    TableDefinition::new(kind.table())
+}
+
+/// A change of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Op {
+    Put(Kind, Vec<u8>, Vec<u8>),
+    Delete(Kind, Vec<u8>),
+    /// All keys from the first on, below the second.
+    DeleteRange(Kind, Vec<u8>, Vec<u8>),
+}
+
+/// An open image file.
+#[derive(Debug)]
+pub(crate) struct Db {
+    db: Database,
+    /// What was true at the last commit.
+    pub(crate) state: State,
+}
+
+/// Makes a backend anew, for opening and for opening again after a write has failed.
+pub(crate) trait Opener: std::fmt::Debug + Send + Sync {
+    fn open(&self) -> Outcome<Db>;
+}
+
+/// The image file at a path.
+#[derive(Debug)]
+pub(crate) struct AtPath(pub(crate) std::path::PathBuf);
+
+impl Opener for AtPath {
+    fn open(&self) -> Outcome<Db> {
+        let file = not_empty(OpenOptions::new().read(true).write(true).open(&self.0)?)?;
+        Db::open(FileBackend::new(file)?)
+    }
+}
+
+/// The store would make something of an empty file.
+fn not_empty(file: File) -> Outcome<File> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(Fault::NotAnImage("it is no regular file".into()));
+    }
+    if meta.len() == 0 {
+        return Err(Fault::NotAnImage("it is empty".into()));
+    }
+    Ok(file)
+}
+
+/// Opens an image to look at it. Whatever has to be repaired first is repaired in memory.
+pub(crate) fn look(path: &Path) -> Outcome<Db> {
+    // A fifo under that name must not be waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = not_empty(OpenOptions::new().read(true).custom_flags(flags).open(path)?)?;
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)),
+        Err(TryLockError::Error(e)) => return Err(e.into()),
+    }
+    Db::open(Overlay::new(file)?)
+}
+
+/// Runs what reads a file from elsewhere. The store checks the sums of its pages first, but a forger can make sums agree; where it
+/// panics on such a file it is damaged, and nothing worse.
+pub(crate) fn distrusting<R>(read: impl FnOnce() -> Outcome<R>) -> Outcome<R> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(Fault::corrupt("the store", "its pages make no sense")))
+}
+
+impl Db {
+    /// Makes an empty image in a new file.
+    pub(crate) fn create(backend: impl StorageBackend) -> Outcome<Db> {
+        let db = Builder::new().set_cache_size(CACHE_SIZE).create_with_backend(backend)?;
+        Ok(Db { db, state: State::default() })
+    }
+
+    /// Opens an image: the sum of each of its pages is checked, and if it was not closed, or is damaged, it becomes what it was at
+    /// the last commit that holds together.
+    pub(crate) fn open(backend: impl StorageBackend) -> Outcome<Db> {
+        distrusting(|| {
+            let db = Builder::new()
+                .set_cache_size(CACHE_SIZE)
+                .set_check_integrity_on_open(true)
+                .create_with_backend(backend)?;
+            let state = read_state(&db.begin_read()?)?;
+            Ok(Db { db, state })
+        })
+    }
+
+    pub(crate) fn read(&self) -> Outcome<Reader> {
+        let txn = self.db.begin_read()?;
+        let [node, name, chunk] = Kind::ALL.map(|kind| txn.open_table(definition(kind)));
+        Ok(Reader { tables: [node?, name?, chunk?] })
+    }
+
+    /// Makes changes, all of them or, if it fails, none; durable once this returns.
+    pub(crate) fn commit(
+        &mut self,
+        next: impl FnOnce(&mut Writer<'_>) -> Outcome<(u64, u64)>,
+    ) -> Outcome<()> {
+        let txn: WriteTransaction = self.db.begin_write()?;
+        let mut state = self.state.clone();
+        let [node, name, chunk] = Kind::ALL.map(|kind| txn.open_table(definition(kind)));
+        let mut writer = Writer { tables: [node?, name?, chunk?], counts: state.counts, sum: state.sum };
+        (state.next_key, state.next_ino) = next(&mut writer)?;
+        (state.counts, state.sum) = (writer.counts, writer.sum);
+        drop(writer);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        state.time = (now.as_secs() as i64, now.subsec_nanos());
+        state.commit += 1;
+        let value = seal(Kind::Node, STATE_KEY, encode(&state));
+        txn.open_table(STATE)?.insert(STATE_KEY, &value[..])?;
+        txn.commit()?;
+        self.state = state;
+        Ok(())
+    }
+
+    /// Bytes of the file that no record takes.
+    pub(crate) fn free(&self, len: u64) -> Outcome<u64> {
+        let txn = self.db.begin_write()?;
+        let stats = txn.stats()?;
+        txn.abort()?;
+        Ok(len.saturating_sub(stats.allocated_pages() * stats.page_size() as u64))
+    }
+
+    /// Makes the file as small as it can be.
+    pub(crate) fn compact(&mut self) -> Outcome<()> {
+        match self.db.compact() {
+            Ok(_) => Ok(()),
+            Err(e) => Err(Fault::Store(e.into())),
+        }
+    }
+
+    pub(crate) fn close(self) -> Outcome<()> {
+        Ok(self.db.close()?)
+    }
+}
+
+fn read_state(txn: &ReadTransaction) -> Outcome<State> {
+    let table = match txn.open_table(STATE) {
+        Err(redb::TableError::TableDoesNotExist(_) | redb::TableError::TableTypeMismatch { .. }) => {
+            return Err(Fault::NotAnImage("it is a store of something else".into()));
+        }
+        table => table?,
+    };
+    let corrupt = |reason: String| Fault::corrupt("the state", reason);
+    let value = table.get(STATE_KEY)?.ok_or_else(|| corrupt("it is missing".into()))?;
+    let state: State = match decode(Kind::Node, STATE_KEY, value.value()) {
+        Ok(state) => state,
+        Err(Fault::Corrupt { reason, .. }) => return Err(corrupt(reason)),
+        Err(fault) => return Err(fault),
+    };
+    if state.format != FORMAT {
+        return Err(Fault::NotAnImage("it is a store of something else".into()));
+    }
+    if state.version != VERSION {
+        let text = format!("its format has version {}, and this program reads {VERSION}", state.version);
+        return Err(Fault::NotAnImage(text));
+    }
+    Ok(state)
+}
+
+/// The records at one moment.
+pub(crate) struct Reader {
+    tables: [ReadOnlyTable<&'static [u8], &'static [u8]>; 3],
+}
+
+impl Reader {
+    /// Shows one record.
+    pub(crate) fn get<R>(
+        &self,
+        kind: Kind,
+        key: &[u8],
+        show: impl FnOnce(&[u8]) -> Outcome<R>,
+    ) -> Outcome<Option<R>> {
+        self.tables[kind as usize].get(key)?.map(|value| show(value.value())).transpose()
+    }
+
+    /// Shows all records whose keys begin with a number.
+    pub(crate) fn each(
+        &self,
+        kind: Kind,
+        number: u64,
+        mut show: impl FnMut(&[u8], &[u8]) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let (from, to) = (number.to_be_bytes(), number.saturating_add(1).to_be_bytes());
+        for entry in self.tables[kind as usize].range(&from[..]..&to[..])? {
+            let (key, value) = entry?;
+            show(key.value(), value.value())?;
+        }
+        Ok(())
+    }
+
+    /// How many records there are.
+    pub(crate) fn count(&self, kind: Kind) -> Outcome<u64> {
+        Ok(self.tables[kind as usize].len()?)
+    }
+
+    /// The first record that is not `known`, by number and as text.
+    pub(crate) fn stranger(&self, kind: Kind, known: impl Fn(u64) -> bool) -> Outcome<Option<String>> {
+        for entry in self.tables[kind as usize].range::<&[u8]>(..)? {
+            let (key, _) = entry?;
+            let number = key.value().first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+            if !known(number) {
+                return Ok(Some(describe(kind, key.value())));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The records while they are changed.
+pub(crate) struct Writer<'t> {
+    tables: [Records<'t>; 3],
+    counts: [u64; 3],
+    sum: u64,
+}
+
+impl Writer<'_> {
+    pub(crate) fn apply(&mut self, op: &Op) -> Outcome<()> {
+        match op {
+            Op::Put(kind, key, payload) => {
+                let value = seal(*kind, key, payload.clone());
+                let old = self.tables[*kind as usize].insert(&key[..], &value[..])?;
+                let old = old.map(|old| seal_of(old.value()));
+                self.sum = self.sum.wrapping_add(seal_of(&value)).wrapping_sub(old.unwrap_or(0));
+                self.counts[*kind as usize] += u64::from(old.is_none());
+            }
+            Op::Delete(kind, key) => {
+                let old = self.tables[*kind as usize].remove(&key[..])?;
+                if let Some(old) = old.map(|old| seal_of(old.value())) {
+                    self.forget(*kind, old);
+                }
+            }
+            Op::DeleteRange(kind, from, to) => {
+                let mut gone = Vec::new();
+                let range = &from[..]..&to[..];
+                for entry in self.tables[*kind as usize].extract_from_if::<&[u8], _>(range, |_, _| true)? {
+                    gone.push(seal_of(entry?.1.value()));
+                }
+                gone.into_iter().for_each(|seal| self.forget(*kind, seal));
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, kind: Kind, seal: u64) {
+        self.sum = self.sum.wrapping_sub(seal);
+        self.counts[kind as usize] = self.counts[kind as usize].saturating_sub(1);
+    }
+}
