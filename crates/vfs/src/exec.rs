@@ -10,7 +10,7 @@ use crate::binfmt::{self, BINPRM_BUF_SIZE, EHDR_SIZE, Ehdr, Script};
 use crate::commoncap::{self, FileCaps, Gives, Unsafe};
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
-use crate::files::File;
+use crate::files::{File, FileArc, Opening};
 use crate::kernel::Kernel;
 use crate::namei::{At, Lookup, check_name};
 use crate::perm::{MAY_EXEC, MAY_READ};
@@ -42,7 +42,7 @@ const MAX_SCRIPTS: usize = 5;
 pub struct ExecFile {
     kernel: Arc<Kernel>,
     /// Taken by drop.
-    file: Option<Arc<File>>,
+    file: Option<FileArc>,
 }
 
 impl Drop for ExecFile {
@@ -61,7 +61,7 @@ impl ExecFile {
     /// # Errors
     ///
     /// `ETXTBSY` if somebody has it open for writing.
-    fn new(kernel: &Arc<Kernel>, file: Arc<File>) -> Result<ExecFile> {
+    fn new(kernel: &Arc<Kernel>, file: FileArc) -> Result<ExecFile> {
         let store = &kernel.store;
         let denied = store.deny_write_access(&store.lock(), file.inode);
         match denied {
@@ -73,7 +73,7 @@ impl ExecFile {
         }
     }
 
-    fn file(&self) -> &Arc<File> {
+    fn file(&self) -> &FileArc {
         match &self.file {
             Some(file) => file,
             None => unreachable!("taken only by drop"),
@@ -366,14 +366,16 @@ impl Task {
 
     /// Opens a file to execute it, and keeps writers out. Kernel: fs/exec.c `open_exec()`.
     fn open_exec_file(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<ExecFile> {
-        if !self.kernel.variants.early_file() {
-            return ExecFile::new(&self.kernel, Arc::new(self.open_exec(at, path, lookup)?));
-        }
-        let mut file = Arc::new(self.empty_file());
-        let opened = self.open_exec(at, path, lookup)?;
-        if let Some(place) = Arc::get_mut(&mut file) {
-            *place = opened;
-        }
+        let file = if self.kernel.variants.early_file() {
+            let mut file = FileArc::new(File::new(Opening::default(), &self.cred));
+            let opening = self.open_exec(at, path, lookup)?;
+            if let Some(place) = FileArc::get_mut(&mut file) {
+                *place = File::new(opening, &self.cred);
+            }
+            file
+        } else {
+            FileArc::new(File::new(self.open_exec(at, path, lookup)?, &self.cred))
+        };
         ExecFile::new(&self.kernel, file)
     }
 

@@ -12,6 +12,9 @@ use crate::userns::UserNamespace;
 use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+/// A counted reference to an open file. Who holds the only one finds that out by reading, not by changing the count.
+pub(crate) type FileArc = triomphe::Arc<File>;
+
 /// What an open file may be used for. Kernel: `FMODE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FileMode {
@@ -48,9 +51,32 @@ pub(crate) struct File {
     pub(crate) user_ns: Option<Arc<UserNamespace>>,
 }
 
+/// What a file is opened as, with the reference to its dentry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Opening {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    /// `O_*` as `F_GETFL` shows them.
+    pub(crate) flags: u32,
+    pub(crate) user_ns: Option<Arc<UserNamespace>>,
+}
+
+/// What a closed file leaves to be given back.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    pub(crate) lock_owner: u64,
+    /// Kept until the rest is given back.
+    _contents: OnceLock<Arc<Contents>>,
+    _user_ns: Option<Arc<UserNamespace>>,
+}
+
 impl File {
-    /// A file at its start, opened by `cred`; `flags` are `O_*`. The reference to `path` becomes its own.
-    pub(crate) fn new(path: Path, inode: Handle, mode: FileMode, flags: u32, cred: &Arc<Cred>) -> File {
+    pub(crate) fn new(opening: Opening, cred: &Arc<Cred>) -> File {
+        let Opening { path, inode, mode, flags, user_ns } = opening;
         File {
             path,
             inode,
@@ -62,7 +88,34 @@ impl File {
             seek: Mutex::new(()),
             cursor: Racy32::new(0),
             lock_owner: Racy64::new(0),
-            user_ns: None,
+            user_ns,
+        }
+    }
+
+    /// The object of a [closed](Self::close) file becomes another one.
+    #[inline]
+    fn reopen(&mut self, opening: Opening, cred: &Arc<Cred>) {
+        let Opening { path, inode, mode, flags, user_ns } = opening;
+        (self.path, self.inode, self.mode, self.user_ns) = (path, inode, mode, user_ns);
+        self.flags.set(flags);
+        self.pos.set(0);
+        self.cursor.set(0);
+        self.lock_owner.set(0);
+        if !Arc::ptr_eq(&self.cred, cred) {
+            self.cred = Arc::clone(cred);
+        }
+    }
+
+    /// Takes what has to be given back.
+    #[inline]
+    pub(crate) fn close(&mut self) -> Closing {
+        Closing {
+            path: self.path,
+            inode: self.inode,
+            mode: self.mode,
+            lock_owner: self.lock_owner.get(),
+            _contents: std::mem::take(&mut self.contents),
+            _user_ns: self.user_ns.take(),
         }
     }
 }
@@ -70,7 +123,7 @@ impl File {
 /// One number of a descriptor table.
 #[derive(Debug, Clone)]
 struct Slot {
-    file: Arc<File>,
+    file: FileArc,
     cloexec: bool,
 }
 
@@ -88,11 +141,28 @@ struct Table {
     slots: Vec<Option<Slot>>,
     /// No number below this is free.
     next: usize,
+    /// Objects of closed files, to be used again, [`SPARE_FILES`] at most.
+    spare: Vec<FileArc>,
+}
+
+/// What a program that opens and closes one file after the other needs, and a few more.
+const SPARE_FILES: usize = 8;
+
+/// A file that was taken out of the table by its number.
+pub(crate) enum Removed {
+    /// The last reference to it.
+    Last(Closing),
+    /// For `fput`.
+    Shared(FileArc),
 }
 
 impl Table {
+    #[inline]
     fn lowest_free(&self, from: usize) -> usize {
         let from = from.max(self.next);
+        if self.slots.get(from).is_none_or(Option::is_none) {
+            return from;
+        }
         self.slots
             .iter()
             .skip(from)
@@ -100,7 +170,22 @@ impl Table {
             .map_or(self.slots.len().max(from), |at| from + at)
     }
 
+    /// The lowest free number not below `from`, which there is then.
+    #[inline]
+    fn reserve(&mut self, from: usize, limit: usize) -> Result<usize> {
+        let fd = self.lowest_free(from);
+        if fd >= limit {
+            return Err(Errno::EMFILE);
+        }
+        if from == 0 {
+            self.next = fd;
+        }
+        self.grow_to(fd)?;
+        Ok(fd)
+    }
+
     /// Makes sure that there is a number `fd`.
+    #[inline]
     fn grow_to(&mut self, fd: usize) -> Result<()> {
         if fd >= self.slots.len() {
             self.slots.try_reserve(fd + 1 - self.slots.len()).map_err(|_| Errno::ENOMEM)?;
@@ -148,31 +233,58 @@ impl Files {
         if self.table().lowest_free(0) >= limit { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
-    /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
+    /// Opens a file at the lowest free number. On failure what there was to open comes back.
     ///
     /// # Errors
     ///
     /// `EMFILE` when that number is beyond the limit, `ENOMEM`.
     ///
-    /// Kernel: fs/file.c `alloc_fd()`, `fd_install()`.
+    /// Kernel: fs/file.c `alloc_fd()`, fs/file_table.c `alloc_empty_file()`, `fd_install()`.
+    #[inline]
+    pub(crate) fn open(
+        &self,
+        opening: Opening,
+        cred: &Arc<Cred>,
+        cloexec: bool,
+        limit: usize,
+    ) -> std::result::Result<i32, (Errno, Opening)> {
+        let mut table = self.table();
+        let fd = match table.reserve(0, limit) {
+            Ok(fd) => fd,
+            Err(errno) => return Err((errno, opening)),
+        };
+        let file = match table.spare.pop() {
+            Some(mut file) => {
+                match FileArc::get_mut(&mut file) {
+                    Some(closed) => closed.reopen(opening, cred),
+                    None => unreachable!("nobody else has a closed file"),
+                }
+                file
+            }
+            None => FileArc::new(File::new(opening, cred)),
+        };
+        table.put(fd, Slot { file, cloexec });
+        self.len.set(table.slots.len() as u32);
+        Ok(fd as i32)
+    }
+
+    /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
     pub(crate) fn install(
         &self,
-        file: Arc<File>,
+        file: FileArc,
         cloexec: bool,
         from: usize,
         limit: usize,
-    ) -> std::result::Result<i32, (Errno, Arc<File>)> {
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
         let mut table = self.table();
-        let fd = table.lowest_free(from);
-        if fd >= limit {
-            return Err((Errno::EMFILE, file));
-        }
-        if from == 0 {
-            table.next = fd;
-        }
-        if let Err(errno) = table.grow_to(fd) {
-            return Err((errno, file));
-        }
+        let fd = match table.reserve(from, limit) {
+            Ok(fd) => fd,
+            Err(errno) => return Err((errno, file)),
+        };
         table.put(fd, Slot { file, cloexec });
         self.len.set(table.slots.len() as u32);
         Ok(fd as i32)
@@ -183,10 +295,10 @@ impl Files {
     /// # Errors
     ///
     /// `EBADF`.
-    pub(crate) fn get(&self, fd: i32) -> Result<Arc<File>> {
+    pub(crate) fn get(&self, fd: i32) -> Result<FileArc> {
         let table = self.table();
         let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
-        Ok(Arc::clone(&slot.file))
+        Ok(slot.file.clone())
     }
 
     /// What `answer` says of the file behind `fd`; it must take no lock. Spares the reference that [`get`](Self::get) takes.
@@ -201,10 +313,22 @@ impl Files {
         Ok(answer(&slot.file))
     }
 
-    /// Takes `fd` out of the table. Kernel: fs/file.c `file_close_fd()`.
-    pub(crate) fn remove(&self, fd: i32) -> Result<Arc<File>> {
+    /// Takes `fd` out of the table. The object of a file that nobody else has is kept for the next one.
+    ///
+    /// Kernel: fs/file.c `file_close_fd()`.
+    #[inline]
+    pub(crate) fn remove(&self, fd: i32) -> Result<Removed> {
         let fd = number(fd)?;
-        self.table().take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)
+        let mut table = self.table();
+        let mut file = table.take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)?;
+        if table.spare.len() < SPARE_FILES
+            && let Some(last) = FileArc::get_mut(&mut file)
+        {
+            let closing = last.close();
+            table.spare.push(file);
+            return Ok(Removed::Last(closing));
+        }
+        Ok(Removed::Shared(file))
     }
 
     /// Puts the file behind `old` at `new` as well; what was at `new` comes back, for `fput`.
@@ -220,7 +344,7 @@ impl Files {
         new: i32,
         cloexec: bool,
         limit: usize,
-    ) -> Result<Option<Arc<File>>> {
+    ) -> Result<Option<FileArc>> {
         let mut table = self.table();
         let to = number(new)?;
         if to >= limit {
@@ -256,19 +380,19 @@ impl Files {
     }
 
     /// Every open file, as often as it is open; for `fput`.
-    pub(crate) fn files(&self) -> Vec<Arc<File>> {
-        self.table().slots.iter().flatten().map(|slot| Arc::clone(&slot.file)).collect()
+    pub(crate) fn files(&self) -> Vec<FileArc> {
+        self.table().slots.iter().flatten().map(|slot| slot.file.clone()).collect()
     }
 
     /// A copy of the table, as fork makes one.
     pub(crate) fn duplicate(&self) -> Files {
         let table = self.table();
-        let copy = Table { slots: table.slots.clone(), next: table.next };
+        let copy = Table { slots: table.slots.clone(), next: table.next, spare: Vec::new() };
         Files { len: Racy32::new(copy.slots.len() as u32), table: Mutex::new(copy) }
     }
 
     /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
-    pub(crate) fn close_on_exec(&self) -> Vec<Arc<File>> {
+    pub(crate) fn close_on_exec(&self) -> Vec<FileArc> {
         let mut table = self.table();
         let closing = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.cloexec);
         let fds: Vec<usize> = (0..table.slots.len()).filter(|&fd| closing(&table.slots[fd])).collect();
@@ -276,7 +400,7 @@ impl Files {
     }
 
     /// Takes every file out, for `fput`.
-    pub(crate) fn drain(&self) -> Vec<Arc<File>> {
+    pub(crate) fn drain(&self) -> Vec<FileArc> {
         let mut table = self.table();
         table.next = 0;
         std::mem::take(&mut table.slots).into_iter().flatten().map(|slot| slot.file).collect()
@@ -286,19 +410,19 @@ impl Files {
 /// A file borrowed from a table for one call.
 pub(crate) struct FileRef<'a> {
     kernel: &'a Kernel,
-    file: Option<Arc<File>>,
+    file: Option<FileArc>,
 }
 
 impl<'a> FileRef<'a> {
-    pub(crate) fn new(kernel: &'a Kernel, file: Arc<File>) -> Self {
+    pub(crate) fn new(kernel: &'a Kernel, file: FileArc) -> Self {
         FileRef { kernel, file: Some(file) }
     }
 }
 
 impl std::ops::Deref for FileRef<'_> {
-    type Target = Arc<File>;
+    type Target = FileArc;
 
-    fn deref(&self) -> &Arc<File> {
+    fn deref(&self) -> &FileArc {
         match &self.file {
             Some(file) => file,
             None => unreachable!("taken only by drop"),

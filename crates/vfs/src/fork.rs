@@ -5,7 +5,7 @@
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::exec::STACK_DEFAULT;
-use crate::files::{File, Files};
+use crate::files::{FileArc, Files, Removed};
 use crate::fs_struct::{FsStruct, Place};
 use crate::kernel::Kernel;
 use crate::mount::Path;
@@ -233,10 +233,27 @@ impl FilesOwner {
         owner
     }
 
+    /// Closes `fd`. Kernel: fs/open.c `close()`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    #[inline]
+    pub(crate) fn close(&self, fd: i32) -> Result<()> {
+        match self.table.remove(fd)? {
+            Removed::Last(file) => {
+                self.kernel.locks.remove_posix(file.inode, file.mode, self);
+                self.kernel.release(file);
+            }
+            Removed::Shared(file) => self.filp_close(file),
+        }
+        Ok(())
+    }
+
     /// Gives back a file that was taken out of the table. Kernel: fs/open.c `filp_close()`.
     #[inline]
-    pub(crate) fn filp_close(&self, file: Arc<File>) {
-        self.kernel.locks.remove_posix(&file, self);
+    pub(crate) fn filp_close(&self, file: FileArc) {
+        self.kernel.locks.remove_posix(file.inode, file.mode, self);
         self.kernel.fput(file);
     }
 }

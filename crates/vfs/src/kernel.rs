@@ -4,7 +4,7 @@ use crate::acl::Acl;
 use crate::changes::Watch;
 use crate::cred::Cred;
 use crate::errno::Result;
-use crate::files::File;
+use crate::files::{Closing, FileArc};
 use crate::fork::{FilesOwner, FsOwner, Registry};
 use crate::inode::{Times, Touch, flags};
 use crate::loader::Loader;
@@ -491,22 +491,28 @@ impl Kernel {
 
     /// Gives an open file back; closes it if this was the last use. Kernel: fs/file_table.c `fput()`.
     #[inline]
-    pub(crate) fn fput(&self, file: Arc<File>) {
-        if let Some(file) = Arc::into_inner(file) {
-            self.locks.remove_file(&file);
-            if file.mode.writer {
-                let ns = self.store.lock();
-                self.store.put_write_access(&ns, file.inode);
-                self.put_mount_writer(&ns, file.path.mnt);
-            }
-            if self.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO && !file.mode.path {
-                let ns = self.store.lock();
-                self.store.count_fifo_ends(&ns, file.inode, file.mode, -1);
-            }
-            if file.mode.need_unmount {
-                self.dissolve(file.path.mnt);
-            }
-            self.path_put(file.path);
+    pub(crate) fn fput(&self, file: FileArc) {
+        if let Some(mut file) = FileArc::into_unique(file) {
+            self.release(file.close());
         }
+    }
+
+    /// Gives back what a file held that was closed for the last time. Kernel: fs/file_table.c `__fput()`.
+    #[inline]
+    pub(crate) fn release(&self, file: Closing) {
+        self.locks.remove_file(&file);
+        if file.mode.writer {
+            let ns = self.store.lock();
+            self.store.put_write_access(&ns, file.inode);
+            self.put_mount_writer(&ns, file.path.mnt);
+        }
+        if self.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO && !file.mode.path {
+            let ns = self.store.lock();
+            self.store.count_fifo_ends(&ns, file.inode, file.mode, -1);
+        }
+        if file.mode.need_unmount {
+            self.dissolve(file.path.mnt);
+        }
+        self.path_put(file.path);
     }
 }

@@ -4,7 +4,7 @@
 //! and end with the first descriptor of the file that it closes. Nothing that reads or writes asks for them.
 
 use crate::errno::{Errno, Result};
-use crate::files::File;
+use crate::files::{Closing, File, FileMode};
 use crate::fork::FilesOwner;
 use crate::task::Task;
 use crate::uapi::*;
@@ -151,19 +151,18 @@ impl Locks {
 
     /// The file is closed for good. Kernel: `locks_remove_file()`.
     #[inline]
-    pub(crate) fn remove_file(&self, file: &File) {
-        let owner = file.lock_owner.get();
-        if owner != 0 {
-            self.remove_owner(file.inode, owner);
+    pub(crate) fn remove_file(&self, file: &Closing) {
+        if file.lock_owner != 0 {
+            self.remove_owner(file.inode, file.lock_owner);
         }
     }
 
     /// A descriptor of the file was closed. Kernel: `locks_remove_posix()`.
     #[inline]
-    pub(crate) fn remove_posix(&self, file: &File, files: &FilesOwner) {
+    pub(crate) fn remove_posix(&self, inode: Handle, mode: FileMode, files: &FilesOwner) {
         let owner = files.lock_owner.get();
-        if owner != 0 && !file.mode.path {
-            self.remove_owner(file.inode, owner);
+        if owner != 0 && !mode.path {
+            self.remove_owner(inode, owner);
         }
     }
 }

@@ -1154,6 +1154,24 @@ impl<'a> Walker<'a> {
         false
     }
 
+    /// Takes the references to what the table led to, if it leads there still.
+    #[inline(always)]
+    pub(crate) fn legitimize(&self, found: Candidate) -> bool {
+        let held = self.kernel.legitimize(found.position, found.m_seq);
+        held.map_err(|bail| self.kernel.count_bail(bail)).is_ok()
+    }
+
+    /// [`path_lookupat_rcu`](Self::path_lookupat_rcu) of a path that the table was asked for already.
+    pub(crate) fn walk_asked(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        question: Question,
+    ) -> Walk<Position> {
+        self.walk_rcu(at, path, lookup, question.as_of.m_seq, Some(question))
+    }
+
     /// The lockless half of a plain lookup, up to but without the validation of where it ends.
     ///
     /// Kernel: fs/namei.c `path_lookupat()`.

@@ -4,7 +4,7 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
-use crate::files::{File, FileMode};
+use crate::files::{FileMode, Opening};
 use crate::fork::FsOwner;
 use crate::fs_struct::Place;
 use crate::inode::Times;
@@ -918,8 +918,9 @@ impl Task {
             Ok(copy)
         })?;
         let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
-        let file = File::new(path, kernel.store.d_inode(path.dentry), mode, O_PATH as u32, &self.cred);
-        self.install(file, flags & OPEN_TREE_CLOEXEC)
+        let inode = kernel.store.d_inode(path.dentry);
+        let opening = Opening { path, inode, mode, flags: O_PATH as u32, user_ns: None };
+        self.install(opening, flags & OPEN_TREE_CLOEXEC)
     }
 
     /// Moves the mount at `from`, or the detached tree behind a descriptor, to `to`. `flags`: `MOVE_MOUNT_F_SYMLINKS`,

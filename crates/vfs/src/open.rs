@@ -5,11 +5,14 @@
 use crate::dcache::Seen;
 use crate::dirops::{Change, NewNode};
 use crate::errno::{Errno, Result};
-use crate::files::{File, FileMode};
+use crate::files::{FileMode, Opening};
 use crate::inode::flags;
 use crate::kernel::WalkMode;
 use crate::mount::{self, Path};
-use crate::namei::{At, Last, LastType, Lookup, Nameidata, Position, Step, Stop, Walk, check_name};
+use crate::namei::{
+    At, Candidate, Known, Last, LastType, Lookup, Nameidata, Position, Question, Step, Stop, Walk, Walker,
+    check_name,
+};
 use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;
 use crate::trace::Rule;
@@ -99,7 +102,14 @@ impl OpenFlags {
         self.flags & flag != 0
     }
 
+    /// Whether a file that is there is to be opened for nothing but reading.
+    #[inline(always)]
+    fn only_reads(&self) -> bool {
+        !self.exec && !self.has(O_ACCMODE | O_CREAT | O_TRUNC | O_NOATIME | O_PATH | __O_TMPFILE)
+    }
+
     /// What the open file may be used for.
+    #[inline]
     fn file_mode(&self) -> FileMode {
         match self.flags & O_ACCMODE {
             _ if self.has(O_PATH) => FileMode { path: true, ..FileMode::default() },
@@ -124,6 +134,8 @@ impl OpenFlags {
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     path: Path,
+    /// Of its inode, as in `st_mode`.
+    file_type: u32,
     created: bool,
 }
 
@@ -185,8 +197,8 @@ impl Task {
         check_name(path, false)?;
         self.files.table.check_room(self.nofile_limit())?;
         self.kernel.may_open_file(&self.cred)?;
-        let file = self.with_at(dirfd, |at| self.path_openat(at, path, &op))?;
-        self.install(file, op.flags)
+        let opening = self.with_at(dirfd, |at| self.path_openat(at, path, &op))?;
+        self.install(opening, op.flags)
     }
 
     /// Opens once more what the descriptor `fd` stands for, which may be an `O_PATH` one, without walking. With `flags` as for
@@ -237,7 +249,7 @@ impl Task {
     /// Those of the walk, `EACCES` (not a regular file, `noexec`, no permission to execute), `ELOOP` (a link).
     ///
     /// Kernel: fs/exec.c `do_open_execat()`.
-    pub(crate) fn open_exec(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<File> {
+    pub(crate) fn open_exec(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Opening> {
         self.kernel.may_open_file(&self.cred)?;
         let op = OpenFlags { flags: O_RDONLY, mode: 0, read: true, write: false, exec: true, lookup };
         self.path_openat(at, path, &op)
@@ -245,21 +257,65 @@ impl Task {
 
     /// Looks up and opens. Kernel: fs/namei.c `path_openat()`.
     #[inline]
-    fn path_openat(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<File> {
-        let opened = self.do_filp_open(at, path, op)?;
+    fn path_openat(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<Opening> {
+        let mut question = None;
+        if op.only_reads() {
+            let walker = self.walker();
+            match walker.ask(at, path, op.lookup) {
+                Known::To(found) => {
+                    if let Some(opening) = self.open_known(walker, found, op) {
+                        return Ok(opening);
+                    }
+                }
+                Known::Missing => return Err(Errno::ENOENT),
+                Known::Unknown(asked) => question = asked,
+            }
+        }
+        self.path_openat_walk(at, path, op, question)
+    }
+
+    /// Opens what the whole-path table led to, if it is as most are: a file or directory that anybody may read.
+    #[inline(always)]
+    fn open_known(&self, walker: Walker<'_>, found: Candidate, op: &OpenFlags) -> Option<Opening> {
+        let Position { mnt, seen } = found.position;
+        let inode = walker.kernel.store.d_inode(seen.dentry);
+        let opens = matches!(seen.meta.file_type(), S_IFREG | S_IFDIR)
+            && walker.kernel.everyone_may(mnt, inode, MAY_READ)
+            && walker.legitimize(found);
+        opens.then(|| opening(found.position.path(), inode, op.file_mode(), op))
+    }
+
+    #[inline(never)]
+    fn path_openat_walk(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        op: &OpenFlags,
+        question: Option<Question>,
+    ) -> Result<Opening> {
+        let opened = self.do_filp_open(at, path, op, question)?;
         self.finish_open(opened, op).inspect_err(|_| self.kernel.path_put(opened.path))
     }
 
     /// Kernel: fs/namei.c `do_filp_open()`.
     #[inline]
-    fn do_filp_open(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<Opened> {
+    fn do_filp_open(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        op: &OpenFlags,
+        question: Option<Question>,
+    ) -> Result<Opened> {
         let walker = self.walker();
         if walker.kernel.walk_mode() != WalkMode::RefOnly {
             let mut nd = Nameidata::new(walker, at, op.lookup);
             let opened = if op.has(O_CREAT) {
                 nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op))
             } else {
-                let found = walker.path_lookupat_rcu(at, path, op.lookup, nd.m_seq);
+                let found = match question {
+                    Some(asked) => walker.walk_asked(at, path, op.lookup, asked),
+                    None => walker.path_lookupat_rcu(at, path, op.lookup, nd.m_seq),
+                };
                 found.and_then(|position| self.do_open::<true>(&mut nd, position, op))
             };
             match opened {
@@ -338,7 +394,7 @@ impl Task {
         let dentry = change.create(dir.dentry, last.name, &node)?;
         let path = Path { mnt: dir.mnt, dentry };
         self.kernel.path_get(path);
-        Ok(Some(Opened { path, created: true }))
+        Ok(Some(Opened { path, file_type: S_IFREG, created: true }))
     }
 
     /// [`do_open`](Self::do_open) of a child that a lookup gave.
@@ -400,7 +456,7 @@ impl Task {
             allowed?;
             nd.kernel.path_get(position.path());
         }
-        Ok(Opened { path: position.path(), created: false })
+        Ok(Opened { path: position.path(), file_type: position.seen.meta.file_type(), created: false })
     }
 
     #[inline]
@@ -442,7 +498,12 @@ impl Task {
             }
             _ => {}
         }
-        kernel.inode_permission(position.mnt, inode, &self.cred, op.may())?;
+        if !kernel.everyone_may(position.mnt, inode, op.may()) {
+            kernel.inode_permission(position.mnt, inode, &self.cred, op.may())?;
+        }
+        if op.flags & (O_ACCMODE | O_TRUNC | O_NOATIME) == 0 {
+            return Ok(());
+        }
         let attr = kernel.read_attr(position.mnt, inode);
         if attr.iflags & perm::IFLAG_APPEND != 0
             && (op.flags & O_ACCMODE != O_RDONLY && !op.has(O_APPEND) || op.has(O_TRUNC))
@@ -469,13 +530,13 @@ impl Task {
     ///
     /// Kernel: fs/open.c `do_dentry_open()`.
     #[inline]
-    fn finish_open(&self, opened: Opened, op: &OpenFlags) -> Result<File> {
+    fn finish_open(&self, opened: Opened, op: &OpenFlags) -> Result<Opening> {
         if op.has(__O_TMPFILE) {
             return self.open_tmpfile(opened, op);
         }
         let store = &self.kernel.store;
         let inode = store.d_inode(opened.path.dentry);
-        let file_type = store.see(opened.path.dentry).meta.file_type();
+        let file_type = opened.file_type;
         let mut mode = op.file_mode();
         if file_type == S_IFIFO && !mode.path {
             self.open_fifo(inode, mode, op)?;
@@ -499,7 +560,7 @@ impl Task {
             }
             rest?;
         }
-        Ok(self.new_file(opened.path, inode, mode, op))
+        Ok(opening(opened.path, inode, mode, op))
     }
 
     /// What opening a regular file does besides.
@@ -532,22 +593,8 @@ impl Task {
         Ok(())
     }
 
-    /// A file that nothing was opened by yet. Kernel: fs/file_table.c `alloc_empty_file()`.
-    pub(crate) fn empty_file(&self) -> File {
-        let mode = FileMode { path: true, ..FileMode::default() };
-        let op =
-            OpenFlags { flags: 0, mode: 0, read: false, write: false, exec: false, lookup: Lookup::FOLLOW };
-        self.new_file(Path::default(), 0, mode, &op)
-    }
-
-    fn new_file(&self, path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> File {
-        let kept = op.flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC);
-        let flags = if mode.path { kept } else { kept | O_LARGEFILE };
-        File::new(path, inode, mode, flags as u32, &self.cred)
-    }
-
     /// A nameless file in the directory `opened`, whose reference is given back.
-    fn open_tmpfile(&self, opened: Opened, op: &OpenFlags) -> Result<File> {
+    fn open_tmpfile(&self, opened: Opened, op: &OpenFlags) -> Result<Opening> {
         let store = &self.kernel.store;
         let dir = opened.path.dentry;
         let mut change = Change::new(&self.kernel, &self.cred, opened.path.mnt)?;
@@ -569,6 +616,14 @@ impl Task {
         }
         store.put_locked(&mut change.ns, dir);
         drop(change);
-        Ok(self.new_file(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
+        Ok(opening(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
     }
+}
+
+/// What the table makes an open file of.
+#[inline]
+fn opening(path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> Opening {
+    let kept = op.flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC);
+    let flags = if mode.path { kept } else { kept | O_LARGEFILE };
+    Opening { path, inode, mode, flags: flags as u32, user_ns: None }
 }

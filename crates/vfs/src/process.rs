@@ -8,7 +8,7 @@
 
 use crate::cred::{CapSet, Cred};
 use crate::errno::{Errno, Result};
-use crate::files::{File, FileMode};
+use crate::files::{FileMode, Opening};
 use crate::task::Task;
 use crate::uapi::{CAP_LAST_CAP, O_CLOEXEC, O_PATH, SECBIT_KEEP_CAPS};
 use crate::userns::UserNamespace;
@@ -317,11 +317,14 @@ impl Task {
         self.files.table.check_room(self.nofile_limit())?;
         let path = self.kernel.root();
         self.kernel.path_get(path);
-        let mode = FileMode { path: true, ..FileMode::default() };
-        let mut file =
-            File::new(path, self.kernel.store.d_inode(path.dentry), mode, O_PATH as u32, &self.cred);
-        file.user_ns = Some(Arc::clone(ns));
-        self.install(file, O_CLOEXEC)
+        let opening = Opening {
+            path,
+            inode: self.kernel.store.d_inode(path.dentry),
+            mode: FileMode { path: true, ..FileMode::default() },
+            flags: O_PATH as u32,
+            user_ns: Some(Arc::clone(ns)),
+        };
+        self.install(opening, O_CLOEXEC)
     }
 
     /// The user namespace that a descriptor stands for.

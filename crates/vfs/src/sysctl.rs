@@ -4,12 +4,12 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
+use crate::files::FileArc;
 use crate::kernel::{Kernel, Vfs};
 use crate::perm::Protected;
 use crate::uapi::CAP_SYS_ADMIN;
 use rcuwalk_sync::Racy64;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ impl Kernel {
             .iter()
             .flat_map(|files| files.table.files())
             .map(|file| {
-                let at = Arc::as_ptr(&file) as usize;
+                let at = FileArc::as_ptr(&file) as usize;
                 self.fput(file);
                 at
             })

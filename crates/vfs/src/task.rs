@@ -3,7 +3,7 @@
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::exec::ExecFile;
-use crate::files::{File, FileRef};
+use crate::files::{File, FileArc, FileRef, Opening};
 use crate::fork::{FilesOwner, FsOwner, FsUse, Limits, Process};
 use crate::fs_struct::Place;
 use crate::kernel::{Kernel, Vfs};
@@ -145,11 +145,16 @@ impl Task {
 
     /// Puts a new file into the table.
     #[inline]
-    pub(crate) fn install(&self, file: File, flags: i32) -> Result<i32> {
-        self.install_from(Arc::new(file), flags & O_CLOEXEC != 0, 0)
+    pub(crate) fn install(&self, opening: Opening, flags: i32) -> Result<i32> {
+        let cloexec = flags & O_CLOEXEC != 0;
+        let installed = self.files.table.open(opening, &self.cred, cloexec, self.nofile_limit());
+        installed.map_err(|(errno, opening)| {
+            self.kernel.fput(FileArc::new(File::new(opening, &self.cred)));
+            errno
+        })
     }
 
-    fn install_from(&self, file: Arc<File>, cloexec: bool, from: usize) -> Result<i32> {
+    fn install_from(&self, file: FileArc, cloexec: bool, from: usize) -> Result<i32> {
         self.files.table.install(file, cloexec, from, self.nofile_limit()).map_err(|(errno, file)| {
             self.kernel.fput(file);
             errno
@@ -162,8 +167,7 @@ impl Task {
     ///
     /// `EBADF` if it is not open.
     pub fn close(&self, fd: i32) -> Result<()> {
-        self.files.filp_close(self.files.table.remove(fd)?);
-        Ok(())
+        self.files.close(fd)
     }
 
     /// Duplicates `fd` to the lowest free number.
@@ -220,7 +224,7 @@ impl Task {
                 if from >= self.nofile_limit() {
                     return Err(Errno::EINVAL);
                 }
-                self.install_from(Arc::clone(&file), cmd == F_DUPFD_CLOEXEC, from)
+                self.install_from(file.clone(), cmd == F_DUPFD_CLOEXEC, from)
             }
             F_GETFD => self.files.table.fd_flags(fd),
             F_SETFD => self.files.table.set_fd_flags(fd, arg).map(|()| 0),
