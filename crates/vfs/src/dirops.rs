@@ -9,7 +9,7 @@ use crate::inode::{Inode, RacyAcl, Times, Touch, flags};
 use crate::kernel::{DIRENT_SIZE, EMPTY_DIR_SIZE, Kernel};
 use crate::mount::Path;
 use crate::namei::{At, Last, LastType, Lookup};
-use crate::perm::{self, InodeAttr, MAY_WRITE, Parent, Victim, watched};
+use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_WRITE, Parent, Victim, watched};
 use crate::setattr::{self, NewAttr, NewIn};
 use crate::store::{InodeInit, Namespace, NsGuard, Store};
 use crate::task::Task;
@@ -105,7 +105,13 @@ impl<'a> Change<'a> {
     pub(crate) fn may_create(&self, dir: Handle) -> Result<()> {
         let can_store = self.kernel.id_view(self.mnt).can_store(self.cred.fsuid(), self.cred.fsgid());
         let mut asking = self.asking(dir);
-        self.in_dir(dir, |parent| watched::may_create(parent, can_store, self.cred, &mut asking))
+        self.in_dir(dir, |parent| watched::may_create(parent, can_store, self.cred, &mut asking))?;
+        self.ask_hook(dir, MAY_WRITE | MAY_EXEC)
+    }
+
+    fn ask_hook(&self, dentry: Handle, mask: u32) -> Result<()> {
+        let inode = self.kernel.store.inode(self.inode(dentry));
+        self.kernel.security_inode_permission(self.mnt, inode, self.cred, mask)
     }
 
     /// Whether `victim` may be taken out of `dir`. Kernel: fs/namei.c `may_delete()`.
@@ -114,7 +120,8 @@ impl<'a> Change<'a> {
         let asking = [&mut self.asking(dir), &mut self.asking(victim)];
         self.in_dir(dir, |parent| {
             watched::may_delete(parent, &self.attr(victim), is_root, want, self.cred, asking)
-        })
+        })?;
+        self.ask_hook(dir, MAY_WRITE | MAY_EXEC)
     }
 
     /// Makes a node and names it in `dir`, where the caller has found that it may. Gives the dentry.
@@ -668,7 +675,15 @@ impl Change<'_> {
     fn may_write(&self, dentry: Handle) -> Result<()> {
         let (attr, acl) = (self.attr(dentry), self.acl(dentry));
         let asking = &mut self.asking(dentry);
-        watched::inode_permission(self.kernel.sb_rdonly(self.mnt), &attr, &acl, self.cred, MAY_WRITE, asking)
+        watched::inode_permission(
+            self.kernel.sb_rdonly(self.mnt),
+            &attr,
+            &acl,
+            self.cred,
+            MAY_WRITE,
+            asking,
+        )?;
+        self.ask_hook(dentry, MAY_WRITE)
     }
 
     /// Runs `change` with the entries of both directories open, and stamps both.

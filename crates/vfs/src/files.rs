@@ -338,13 +338,7 @@ impl Files {
     /// `EBADF` for an `old` that is not open or a `new` beyond the limit, `ENOMEM`.
     ///
     /// Kernel: fs/file.c `do_dup2()`.
-    pub(crate) fn dup_to(
-        &self,
-        old: i32,
-        new: i32,
-        cloexec: bool,
-        limit: usize,
-    ) -> Result<Option<FileArc>> {
+    pub(crate) fn dup_to(&self, old: i32, new: i32, cloexec: bool, limit: usize) -> Result<Option<FileArc>> {
         let mut table = self.table();
         let to = number(new)?;
         if to >= limit {

@@ -5,7 +5,7 @@
 
 use crate::acl::{ACL_GROUP, ACL_USER, AclEntry};
 use crate::errno::{Errno, Result};
-use crate::perm::{AclSource, InodeAttr};
+use crate::perm::{self, AclSource, InodeAttr};
 use crate::store::{Namespace, Store};
 use crate::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
 use crate::userns::IdView;
@@ -108,6 +108,8 @@ pub(crate) mod flags {
     pub(crate) const WIDE_TIMES: u32 = 1 << 23;
     /// chattr +d. Means nothing here, and is kept.
     pub(crate) const NODUMP: u32 = crate::perm::IFLAG_NODUMP << 16;
+    /// The file system of the directory lets it have the "may search" bit. Kernel: `IOP_FASTPERM_MAY_EXEC`.
+    pub(crate) const FASTPERM: u32 = 1 << 25;
     /// What an object has from the directory it is made in. Kernel: include/linux/shmem_fs.h `SHMEM_FL_INHERITED`.
     pub(crate) const INHERITED: u32 = NOATIME | NODUMP;
 }
@@ -200,6 +202,13 @@ impl Iterator for RacyAclEntries<'_> {
 }
 
 impl Inode {
+    /// Whether this directory may have the "may search" bit, and anybody may search it (S9).
+    #[inline(always)]
+    pub(crate) fn everyone_may_search(&self) -> bool {
+        let mode = self.mode.get();
+        mode & flags::FASTPERM != 0 && perm::everyone_may_search(mode, self.acl.get() != 0)
+    }
+
     /// What a permission check needs, as it is at this moment.
     #[inline(always)]
     pub(crate) fn attr(&self) -> InodeAttr {

@@ -14,6 +14,7 @@ use crate::namei::Bail;
 use crate::pages::PageBudget;
 use crate::pathtable::{PathTable, PathTableOptions};
 use crate::perm::Protected;
+use crate::security::Security;
 use crate::store::{Capacity, InodeInit, Store};
 use crate::sysctl::Settings;
 use crate::task::{Ids, Task};
@@ -47,13 +48,19 @@ pub enum WalkMode {
 /// The bit of `walk_mode` beside [`WalkMode::RefOnly`]: a recording runs, which also keeps walks from being lockless.
 const RECORDING: u32 = 4;
 
+/// The bit that keeps walks from being [direct](WalkMode::Direct) for good: a hook is to be asked.
+const HOOKED: u32 = 8;
+
 /// What all tasks share.
 pub(crate) struct Kernel {
     pub(crate) store: Store,
     pub(crate) mounts: MountTable,
     pub(crate) paths: PathTable,
-    /// A [`WalkMode`], and [`RECORDING`].
+    /// A [`WalkMode`], [`RECORDING`] and [`HOOKED`].
     walk_mode: Racy32,
+    pub(crate) security: Option<Box<dyn Security>>,
+    /// Whether file systems that are mounted later have the "may search" bit.
+    pub(crate) fastperm: bool,
     pub(crate) variants: VariantBits,
     /// Directories searched with the stored bit, and without; counted only on request.
     pub(crate) searches: [Counter; 2],
@@ -109,6 +116,8 @@ pub struct VfsBuilder {
     pages: u64,
     path_table: PathTableOptions,
     init_on_alloc: InitOnAlloc,
+    security: Option<Box<dyn Security>>,
+    fastperm: bool,
 }
 
 impl std::fmt::Debug for VfsBuilder {
@@ -188,6 +197,8 @@ impl Default for VfsBuilder {
             pages: u64::MAX,
             path_table: PathTableOptions::default(),
             init_on_alloc: InitOnAlloc::default(),
+            security: None,
+            fastperm: true,
         }
     }
 }
@@ -254,6 +265,23 @@ impl VfsBuilder {
         self
     }
 
+    /// A hook that may forbid what permission bits and ACLs allow; none unless set.
+    #[must_use]
+    pub fn security(mut self, hook: Box<dyn Security>) -> Self {
+        self.security = Some(hook);
+        self
+    }
+
+    /// Whether this file system, and those that are mounted later, opt in to the "may search" bit, with which a walk needs no
+    /// check of a directory that anybody may search; they do unless set. Answers are the same either way.
+    ///
+    /// Kernel: include/linux/fs.h `IOP_FASTPERM_MAY_EXEC`.
+    #[must_use]
+    pub fn fastperm(mut self, yes: bool) -> Self {
+        self.fastperm = yes;
+        self
+    }
+
     /// Makes the file system.
     ///
     /// # Errors
@@ -279,12 +307,15 @@ impl VfsBuilder {
             ..InodeInit::default()
         };
         let budget = Arc::new(PageBudget::new(self.pages));
+        let hooked = self.security.is_some();
         let mut kernel = Kernel {
             store,
             mounts,
             paths,
-            walk_mode: Racy32::new(WalkMode::default() as u32),
-            variants: VariantBits::default(),
+            walk_mode: Racy32::new(WalkMode::default() as u32 | if hooked { HOOKED } else { 0 }),
+            security: self.security,
+            fastperm: self.fastperm,
+            variants: VariantBits::new(hooked),
             searches: Default::default(),
             settings: Settings::new(self.protected),
             files_owners: Registry::default(),
@@ -300,7 +331,7 @@ impl VfsBuilder {
         };
         {
             let mut ns = kernel.store.lock();
-            let sb = ns.mnt.new_super(self.dev, UserNamespace::init(), budget)?;
+            let sb = ns.mnt.new_super(self.dev, UserNamespace::init(), budget, self.fastperm)?;
             debug_assert_eq!(sb, ROOT_SB);
             let dentry = kernel.new_root(&mut ns, &init)?;
             let mnt = kernel.mount_new(&mut ns, sb, dentry, self.mount_flags)?;
@@ -358,7 +389,7 @@ impl Vfs {
     /// How paths are walked from now on.
     pub fn set_walk_mode(&self, mode: WalkMode) {
         let word = &self.0.walk_mode;
-        word.set(word.get() & RECORDING | mode as u32);
+        word.set(word.get() & (RECORDING | HOOKED) | mode as u32);
     }
 
     /// Which old ways are taken from now on.
@@ -414,9 +445,12 @@ impl Kernel {
 
     #[inline(always)]
     pub(crate) fn walk_mode(&self) -> WalkMode {
+        const DIRECT: u32 = WalkMode::Direct as u32;
+        const RCU: u32 = WalkMode::Rcu as u32;
+        const HOOKED_RCU: u32 = HOOKED | RCU;
         match self.walk_mode.get() {
-            0 => WalkMode::Direct,
-            1 => WalkMode::Rcu,
+            DIRECT => WalkMode::Direct,
+            RCU | HOOKED..=HOOKED_RCU => WalkMode::Rcu,
             // Also whenever a recording runs.
             _ => WalkMode::RefOnly,
         }

@@ -162,7 +162,7 @@ impl<'a> Loader<'a> {
         }
         let dev = self.ns.mnt.new_dev();
         let budget = Arc::new(PageBudget::new(u64::MAX));
-        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), budget)?;
+        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), budget, kernel.fastperm)?;
         let mounted = self.make(sb, &new.root).and_then(|root| {
             if let Some(super_block) = self.ns.mnt.supers.get_mut(sb) {
                 super_block.root = root;

@@ -94,6 +94,8 @@ pub(crate) mod flags {
     pub(crate) const LOCK_NODEV: u32 = 1 << 16;
     pub(crate) const LOCK_NOEXEC: u32 = 1 << 17;
     pub(crate) const LOCK_ATIME: u32 = 1 << 18;
+    /// Permission checks ask a hook as well ([`crate::Security`]).
+    pub(crate) const HOOKED: u32 = 1 << 19;
 }
 
 /// A place in the tree: a dentry as seen through a mount.
@@ -215,6 +217,8 @@ pub(crate) struct SuperBlock {
     pub(crate) next_ino: u64,
     /// Bits of [`flags::SB`].
     pub(crate) flags: u32,
+    /// Its directories have the "may search" bit. Kernel: whether a file system sets `IOP_FASTPERM_MAY_EXEC`.
+    pub(crate) fastperm: bool,
     mounts: u32,
     /// Pages of file contents there may be.
     pub(crate) budget: Arc<PageBudget>,
@@ -381,9 +385,11 @@ impl MountState {
         dev: u64,
         user_ns: Arc<UserNamespace>,
         budget: Arc<PageBudget>,
+        fastperm: bool,
     ) -> Result<u32> {
         let flags = if user_ns.is_init() { 0 } else { flags::SB_NODEV };
-        self.supers.insert(SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, mounts: 0, budget })
+        let new = SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts: 0, budget };
+        self.supers.insert(new)
     }
 }
 
@@ -577,19 +583,20 @@ impl Kernel {
     #[inline(always)]
     pub(crate) fn racy_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
         let mnt_flags = self.mount(mnt).flags.get();
-        if mnt_flags & (flags::IDMAPPED | flags::RECORDED) != 0 {
+        if mnt_flags & (flags::IDMAPPED | flags::RECORDED | flags::HOOKED) != 0 {
             return self.mapped_permission(mnt, inode, cred, mask);
         }
         let acl = RacyAcl { store: &self.store, blob: inode.acl.get(), view: None };
         perm::inode_permission(mnt_flags & flags::SB_RDONLY != 0, &inode.attr(), &acl, cred, mask)
     }
 
-    /// [`racy_permission`](Self::racy_permission) through an idmap, or while it is recorded.
+    /// [`racy_permission`](Self::racy_permission) through an idmap, while it is recorded, or with a hook.
     #[cold]
     fn mapped_permission(&self, mnt: Handle, inode: &Inode, cred: &Cred, mask: u32) -> Result<()> {
         let (attr, acl) = (self.attr(mnt, inode), self.racy_acl(mnt, inode));
         let spot = Spot { mount: self.mount(mnt).id.get(), ino: inode.ino.get() };
-        watched::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask, &mut self.asking(spot))
+        watched::inode_permission(self.sb_rdonly(mnt), &attr, &acl, cred, mask, &mut self.asking(spot))?;
+        self.security_inode_permission(mnt, inode, cred, mask)
     }
 
     /// Whether for certain anybody may do `mask` to the inode, which is not writing: every class is granted it, and there is
@@ -600,7 +607,7 @@ impl Kernel {
         let seq = i.seq.begin();
         perm::everyone_may(i.mode.get(), i.acl.get() != 0, mask)
             && !i.seq.retry(seq)
-            && !self.mount_has(mnt, flags::RECORDED)
+            && !self.mount_has(mnt, flags::RECORDED | flags::HOOKED)
     }
 
     /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
@@ -687,7 +694,7 @@ impl Kernel {
         super_block.mounts += 1;
         let m = self.mount(mnt);
         let _change = self.mounts.seq.write();
-        m.flags.set(flags & !flags::SB | super_block.flags);
+        m.flags.set(flags & !flags::SB | super_block.flags | self.hooked_flag());
         m.root.set(root);
         m.parent.set(0);
         m.mountpoint.set(0);
@@ -853,7 +860,7 @@ impl Kernel {
     /// Mounts the first mount over the root of a file system of its own. Kernel: `init_mount_tree()`.
     pub(crate) fn mount_rootfs(&self, ns: &mut Namespace, root: Handle, init: &InodeInit<'_>) -> Result<()> {
         let dev = ns.mnt.new_dev();
-        let sb = ns.mnt.new_super(dev, UserNamespace::init(), Arc::new(PageBudget::new(0)))?;
+        let sb = ns.mnt.new_super(dev, UserNamespace::init(), Arc::new(PageBudget::new(0)), true)?;
         let over = self.new_root(ns, &InodeInit { sb, ..*init })?;
         let rootfs = self.mount_new(ns, sb, over, flags::RELATIME | flags::LOCKED)?;
         debug_assert_eq!(rootfs, ROOTFS_MOUNT);

@@ -457,7 +457,7 @@ impl<'a> Nameidata<'a> {
         if self.kernel.variants.count_searches() {
             self.kernel.searches[usize::from(!known)].add(1);
         }
-        if known && (RCU || !self.kernel.is_recording()) {
+        if known && (RCU || !self.kernel.is_recording()) && !self.kernel.is_hooked() {
             return Ok(());
         }
         self.may_lookup_slow::<RCU>(at)
@@ -1382,8 +1382,8 @@ impl<'a> Walker<'a> {
         Stretch { at: Seen { dentry, seq, meta: Meta(meta) }, start, halt }
     }
 
-    /// [`walk_names`](Self::walk_names) as the [variants](crate::Variants) have it: a walk that is to count leaves all to
-    /// the general one.
+    /// [`walk_names`](Self::walk_names) as the [variants](crate::Variants) have it: a walk that is to count, or to ask a
+    /// hook, leaves all to the general one.
     #[inline(always)]
     fn walk_stretch<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
         if self.kernel.variants.plain_search() {
@@ -1395,7 +1395,7 @@ impl<'a> Walker<'a> {
     #[cold]
     #[inline(never)]
     fn walk_variant<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
-        if self.kernel.variants.count_searches() {
+        if self.kernel.variants.count_searches() || self.kernel.is_hooked() {
             return Stretch { at: from, start, halt: Halt::Undecided };
         }
         match self.kernel.variants.search() {
@@ -1422,7 +1422,7 @@ impl<'a> Walker<'a> {
         let store = &self.kernel.store;
         let i = store.inode(store.d_inode(dentry));
         let seq = i.seq.begin();
-        perm::everyone_may_search(i.mode.get(), i.acl.get() != 0) && !i.seq.retry(seq)
+        i.everyone_may_search() && !i.seq.retry(seq)
     }
 
     #[inline(never)]

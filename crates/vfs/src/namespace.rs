@@ -659,7 +659,7 @@ impl Task {
         let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
         let dev = ns.mnt.new_dev();
         let budget = Arc::new(PageBudget::new(options.pages));
-        let sb = ns.mnt.new_super(dev, Arc::clone(self.cred.user_ns()), budget)?;
+        let sb = ns.mnt.new_super(dev, Arc::clone(self.cred.user_ns()), budget, kernel.fastperm)?;
         let init = InodeInit {
             mode: S_IFDIR | options.mode,
             uid: options.uid,

@@ -11,7 +11,6 @@ use crate::files::FileMode;
 use crate::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
-use crate::perm::everyone_may_search;
 use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, Racy32, SeqCount, type_stable};
@@ -322,7 +321,9 @@ impl Store {
         let (i, rest) = (self.inode(slot), self.inode_rest(slot));
         let _change = self.open_inode(ns, slot);
         let stored = if init.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
-        i.mode.set(init.mode | init.iflags | stored);
+        let opted_in = ns.mnt.supers.get(init.sb).is_some_and(|sb| sb.fastperm);
+        let fastperm = if opted_in && init.mode & S_IFMT == S_IFDIR { flags::FASTPERM } else { 0 };
+        i.mode.set(init.mode | init.iflags | stored | fastperm);
         i.uid.set(init.uid);
         i.gid.set(init.gid);
         i.nlink.set(init.nlink);
@@ -355,7 +356,7 @@ impl Store {
             d.parent.set(slot);
             d.hash.set(0);
             d.inode.set(inode);
-            let open = mode & S_IFMT == S_IFDIR && everyone_may_search(mode, i.acl.get() != 0);
+            let open = mode & S_IFMT == S_IFDIR && i.everyone_may_search();
             d.meta.set(Meta::new(0, mode).with_may_search(open).0);
             d.name.iter().for_each(|word| word.set(0));
         }
@@ -692,7 +693,7 @@ impl Store {
         let _inode = self.open_inode(ns, inode);
         change(i, ns);
         if is_dir {
-            let open = everyone_may_search(i.mode.get(), i.acl.get() != 0);
+            let open = i.everyone_may_search();
             alias.meta.set(Meta(alias.meta.get()).with_may_search(open).0);
         }
     }

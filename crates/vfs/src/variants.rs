@@ -62,8 +62,14 @@ const SEARCH_MODE: u32 = 1 << 4;
 const SEARCH_ALWAYS: u32 = 1 << 5;
 const COUNT_SEARCHES: u32 = 1 << 6;
 const FIELD_BY_FIELD: u32 = 1 << 7;
+/// No variant: set for good where walks have to ask a hook.
+const HOOKED: u32 = 1 << 8;
 
 impl VariantBits {
+    pub(crate) fn new(hooked: bool) -> VariantBits {
+        VariantBits(Racy32::new(if hooked { HOOKED } else { 0 }))
+    }
+
     pub(crate) fn set(&self, variants: Variants) {
         let bits = [
             (variants.cred_copy, CRED_COPY),
@@ -75,7 +81,8 @@ impl VariantBits {
             (variants.count_searches, COUNT_SEARCHES),
             (variants.field_by_field, FIELD_BY_FIELD),
         ];
-        self.0.set(bits.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit));
+        let hooked = self.0.get() & HOOKED;
+        self.0.set(bits.iter().filter(|(on, _)| *on).fold(hooked, |all, (_, bit)| all | bit));
     }
 
     #[inline(always)]
@@ -104,10 +111,10 @@ impl VariantBits {
         self.has(FIELD_BY_FIELD)
     }
 
-    /// Whether walks search directories as they do by default, and do not count.
+    /// Whether walks search directories as they do by default, do not count, and ask nobody.
     #[inline(always)]
     pub(crate) fn plain_search(&self) -> bool {
-        !self.has(SEARCH_MODE | SEARCH_ALWAYS | COUNT_SEARCHES)
+        !self.has(SEARCH_MODE | SEARCH_ALWAYS | COUNT_SEARCHES | HOOKED)
     }
 
     #[inline(always)]

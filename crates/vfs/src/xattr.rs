@@ -108,7 +108,8 @@ impl Kernel {
             Kind::Other => {}
         }
         let mask = if write { MAY_WRITE } else { MAY_READ };
-        perm::inode_permission(self.sb_rdonly(place.mnt), &attr, &acl, task.cred(), mask)
+        perm::inode_permission(self.sb_rdonly(place.mnt), &attr, &acl, task.cred(), mask)?;
+        self.security_inode_permission(place.mnt, i, task.cred(), mask)
     }
 
     /// Removes the file capabilities of an inode, as writing to it and changing its owner do.

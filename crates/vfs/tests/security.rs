@@ -1,0 +1,143 @@
+//! The security hook, and file systems that do not opt in to the "may search" bit.
+
+use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
+use rcuwalk::uapi::*;
+use rcuwalk::{Cred, Errno, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode};
+use std::sync::{Arc, Mutex};
+
+/// Writes down who is asked about, and forbids one inode.
+#[derive(Default)]
+struct Log {
+    asked: Mutex<Vec<(u64, u32)>>,
+    forbidden: Mutex<Option<(u64, u32)>>,
+}
+
+/// The log, as a hook.
+struct Hook(Arc<Log>);
+
+impl Security for Hook {
+    fn inode_permission(&self, _: &Cred, inode: &SecurityInode, mask: u32) -> Result<()> {
+        let want = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
+        self.0.asked.lock().unwrap().push((inode.ino, want));
+        let forbidden = *self.0.forbidden.lock().unwrap();
+        match forbidden {
+            Some((ino, mask)) if ino == inode.ino && mask & want != 0 => Err(Errno::EPERM),
+            _ => Ok(()),
+        }
+    }
+}
+
+const MODES: [WalkMode; 3] = [WalkMode::Direct, WalkMode::Rcu, WalkMode::RefOnly];
+
+/// A tree `/a/b/f` under a hook, its log, a user, and the inode numbers of `/`, `/a`, `/a/b` and the file.
+fn hooked() -> (Vfs, Arc<Log>, Task, [u64; 4]) {
+    let log = Arc::new(Log::default());
+    let vfs = Vfs::builder().security(Box::new(Hook(Arc::clone(&log)))).build().unwrap();
+    let root = vfs.task(Cred::root());
+    root.mkdir(b"/a", 0o755).unwrap();
+    root.mkdir(b"/a/b", 0o777).unwrap();
+    root.chmod(b"/a/b", 0o777).unwrap();
+    root.creat(b"/a/b/f", 0o644).unwrap();
+    let ino = |path: &[u8]| root.stat(path).unwrap().ino;
+    let inodes = [ino(b"/"), ino(b"/a"), ino(b"/a/b"), ino(b"/a/b/f")];
+    let user = vfs.task(Cred::user(1000, 1000, &[]));
+    log.asked.lock().unwrap().clear();
+    (vfs, log, user, inodes)
+}
+
+fn asked(log: &Log) -> Vec<(u64, u32)> {
+    std::mem::take(&mut log.asked.lock().unwrap())
+}
+
+#[test]
+fn every_component_is_asked_about_however_often_a_path_was_walked() {
+    let (vfs, log, user, [top, a, b, f]) = hooked();
+    let searched = [(top, MAY_EXEC), (a, MAY_EXEC), (b, MAY_EXEC)];
+    for mode in MODES {
+        vfs.set_walk_mode(mode);
+        for variants in [Variants::default(), Variants { count_searches: true, ..Variants::default() }] {
+            vfs.set_variants(variants);
+            for _ in 0..5 {
+                user.stat(b"/a/b/f").unwrap();
+                assert_eq!(asked(&log), searched, "{mode:?}");
+            }
+            user.access(b"/a/b/f", R_OK).unwrap();
+            assert_eq!(asked(&log), [&searched[..], &[(f, MAY_READ)]].concat(), "{mode:?}");
+            let fd = user.open(b"/a/b/f", O_RDONLY, 0).unwrap();
+            user.close(fd).unwrap();
+            assert_eq!(asked(&log), [&searched[..], &[(f, MAY_READ)]].concat(), "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn it_forbids_what_bits_allow_and_allows_nothing_that_they_forbid() {
+    let (vfs, log, user, [_, a, b, f]) = hooked();
+    let set = |what| *log.forbidden.lock().unwrap() = what;
+    for mode in MODES {
+        vfs.set_walk_mode(mode);
+        user.stat(b"/a/b/f").unwrap();
+        user.stat(b"/a/b/f").unwrap();
+        set(Some((a, MAY_EXEC)));
+        assert_eq!(user.stat(b"/a/b/f"), Err(Errno::EPERM), "{mode:?}: known before");
+        assert_eq!(user.stat(b"/a/b/none"), Err(Errno::EPERM));
+        assert!(user.stat(b"/a").is_ok(), "not searched");
+        set(Some((f, MAY_READ)));
+        assert_eq!(user.access(b"/a/b/f", R_OK), Err(Errno::EPERM));
+        assert_eq!(user.open(b"/a/b/f", O_RDONLY, 0), Err(Errno::EPERM));
+        assert!(user.stat(b"/a/b/f").is_ok());
+        set(Some((b, MAY_WRITE)));
+        assert_eq!(user.mkdir(b"/a/b/new", 0o755), Err(Errno::EPERM));
+        assert_eq!(user.unlink(b"/a/b/f"), Err(Errno::EPERM));
+        set(Some((b, MAY_EXEC)));
+        assert_eq!(user.chdir(b"/a/b"), Err(Errno::EPERM));
+        set(None);
+        assert_eq!(user.open(b"/a/b/f", O_WRONLY, 0), Err(Errno::EACCES), "the bits");
+        assert_eq!(user.mkdir(b"/a/new", 0o755), Err(Errno::EACCES));
+        assert!(user.chdir(b"/a/b").is_ok());
+        assert!(user.chdir(b"/").is_ok());
+    }
+}
+
+#[test]
+fn mounts_made_later_are_hooked_too() {
+    let (vfs, log, user, [top, ..]) = hooked();
+    let root = vfs.task(Cred::root());
+    root.mkdir(b"/m", 0o755).unwrap();
+    root.mount(b"none", b"/m", b"tmpfs", 0, b"").unwrap();
+    root.mkdir(b"/m/d", 0o755).unwrap();
+    let (m, d) = (root.stat(b"/m").unwrap().ino, root.stat(b"/m/d").unwrap().ino);
+    asked(&log);
+    user.access(b"/m/d", X_OK).unwrap();
+    assert_eq!(asked(&log), [(top, MAY_EXEC), (m, MAY_EXEC), (d, MAY_EXEC)]);
+}
+
+#[test]
+fn without_the_bit_every_directory_is_checked_and_answers_are_the_same() {
+    for (fastperm, spared, checked) in [(true, 3, 0), (false, 0, 3)] {
+        let vfs = Vfs::builder().fastperm(fastperm).build().unwrap();
+        let root = vfs.task(Cred::root());
+        root.mkdir(b"/a", 0o755).unwrap();
+        root.mkdir(b"/a/b", 0o700).unwrap();
+        root.creat(b"/a/b/f", 0o644).unwrap();
+        let user = vfs.task(Cred::user(1000, 1000, &[]));
+        for mode in MODES {
+            vfs.set_walk_mode(mode);
+            for _ in 0..3 {
+                assert_eq!(user.stat(b"/a/b/f"), Err(Errno::EACCES), "{fastperm} {mode:?}");
+                assert!(root.stat(b"/a/b/f").is_ok());
+            }
+        }
+        root.chmod(b"/a/b", 0o755).unwrap();
+        vfs.set_walk_mode(WalkMode::Rcu);
+        vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+        let before = vfs.stats();
+        assert!(user.stat(b"/a/b/f").is_ok());
+        let after = vfs.stats();
+        let counts = (
+            after.searches_spared - before.searches_spared,
+            after.searches_checked - before.searches_checked,
+        );
+        assert_eq!(counts, (spared, checked), "{fastperm}");
+    }
+}
