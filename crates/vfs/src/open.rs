@@ -236,9 +236,9 @@ impl Task {
         }
         self.may_open(position, &op)?;
         self.kernel.path_get(path);
-        let opened = Opened { path, created: false };
-        let file = self.finish_open(opened, &op).inspect_err(|_| self.kernel.path_put(path))?;
-        self.install(file, op.flags)
+        let opened = Opened { path, file_type: position.seen.meta.file_type(), created: false };
+        let opening = self.finish_open(opened, &op).inspect_err(|_| self.kernel.path_put(path))?;
+        self.install(opening, op.flags)
     }
 
     /// Opens a program, a script or an interpreter, for reading; the one lookup that executing it takes (S5). Nothing is
