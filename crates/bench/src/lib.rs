@@ -14,6 +14,7 @@ pub mod check;
 pub mod doctor;
 pub mod engines;
 mod error;
+pub mod fills;
 pub mod hostcalls;
 pub mod identity;
 pub mod load;

@@ -110,9 +110,12 @@ pub(crate) struct BenchArgs {
     /// Time the running kernel's calls instead: by kind, depth and threads, and the making of programs
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations"])]
     pub(crate) host: bool,
-    /// Time other in-memory file systems beside the engine instead; those in Go and Python where they are installed
-    #[cfg(feature = "peers")]
+    /// Count instead where the engine clears memory, and how much at a time
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host"])]
+    pub(crate) fills: bool,
+    /// Time other in-memory file systems beside the engine instead; those in other languages where they are installed
+    #[cfg(feature = "peers")]
+    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "fills"])]
     pub(crate) peers: bool,
     /// With --ablations: these rows only, as S3,S7
     #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "ablations")]

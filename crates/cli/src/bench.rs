@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, hostcalls, table};
+use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, fills, hostcalls, table};
 
 use crate::args::{BenchArgs, ReplayArgs};
 use crate::output::{Done, Failure, Terminal, complain, print, successor, temporary};
@@ -21,6 +21,9 @@ pub(crate) fn run(args: &BenchArgs) -> Done {
     }
     if args.host {
         return host(args);
+    }
+    if args.fills {
+        return tell(args, &fills::run(args.quick)?, fills::render);
     }
     #[cfg(feature = "peers")]
     if args.peers {

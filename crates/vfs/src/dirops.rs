@@ -373,7 +373,7 @@ impl Task {
     ///
     /// As [`symlink`](Self::symlink), and `EBADF`.
     pub fn symlinkat(&self, target: &[u8], dirfd: i32, path: &[u8]) -> Result<()> {
-        crate::namei::check_name(target, false)?;
+        crate::getname::check_name(target, false)?;
         if target.contains(&0) {
             return Err(Errno::EINVAL);
         }
@@ -407,7 +407,7 @@ impl Task {
         let empty = flags & AT_EMPTY_PATH != 0;
         let lookup = Lookup { follow: flags & AT_SYMLINK_FOLLOW != 0, empty, ..Lookup::FOLLOW };
         let from = self.with_at(old_dirfd, |at| {
-            crate::namei::check_name(old, empty)?;
+            crate::getname::check_name(old, empty)?;
             if let At::File(file) = at
                 && empty
                 && old.first() != Some(&b'/')

@@ -43,6 +43,7 @@ mod fileattr;
 mod files;
 mod fork;
 mod fs_struct;
+mod getname;
 mod inode;
 mod io;
 mod kernel;

@@ -40,6 +40,7 @@ use crate::dcache::{Look, Meta, Name, Seen};
 use crate::errno::Errno;
 use crate::files::File;
 use crate::fs_struct::{FsStruct, Place};
+use crate::getname::check_name;
 use crate::inode::{Touch, flags};
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
@@ -48,8 +49,7 @@ use crate::perm::{self, MAY_EXEC};
 use crate::store::Slot;
 use crate::trace::{Event, Rule};
 use crate::uapi::{
-    NAME_MAX, PATH_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS,
-    RESOLVE_NO_XDEV, S_IFLNK,
+    NAME_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, S_IFLNK,
 };
 use crate::variants::SearchCheck;
 use rcuwalk_sync::{Handle, Racy32, name};
@@ -1055,37 +1055,6 @@ pub(crate) struct Walker<'a> {
     pub(crate) fs: &'a FsStruct,
     /// See [`PathTable::sign`](crate::pathtable::PathTable::sign).
     pub(crate) passed: &'a Racy32,
-}
-
-/// Stands for a name that could not be read: whoever uses it gets `EFAULT`. It is told from names that are too long by
-/// its address.
-pub(crate) static NAME_FAULT: [u8; PATH_MAX] = [0; PATH_MAX];
-
-/// Stands in the same way for a name that there was no memory for: `ENOMEM`.
-pub(crate) static NAME_NO_MEMORY: [u8; PATH_MAX] = [1; PATH_MAX];
-
-/// What copying in the name would have refused. Kernel: fs/namei.c `getname_flags()`.
-#[inline(always)]
-pub(crate) fn check_name(path: &[u8], empty_ok: bool) -> Result<(), Errno> {
-    if path.len() >= PATH_MAX {
-        return Err(overlong(path));
-    }
-    if path.is_empty() && !empty_ok {
-        return Err(Errno::ENOENT);
-    }
-    Ok(())
-}
-
-#[cold]
-fn overlong(path: &[u8]) -> Errno {
-    let is = |other: &[u8]| std::ptr::eq(path.as_ptr(), other.as_ptr());
-    if is(&NAME_FAULT) {
-        Errno::EFAULT
-    } else if is(&NAME_NO_MEMORY) {
-        Errno::ENOMEM
-    } else {
-        Errno::ENAMETOOLONG
-    }
 }
 
 impl<'a> Walker<'a> {

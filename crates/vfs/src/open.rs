@@ -6,12 +6,12 @@ use crate::dcache::Seen;
 use crate::dirops::{Change, NewNode};
 use crate::errno::{Errno, Result};
 use crate::files::{FileMode, Opening};
+use crate::getname::check_name;
 use crate::inode::flags;
 use crate::kernel::WalkMode;
 use crate::mount::{self, Path};
 use crate::namei::{
     At, Candidate, Known, Last, LastType, Lookup, Nameidata, Position, Question, Step, Stop, Walk, Walker,
-    check_name,
 };
 use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;

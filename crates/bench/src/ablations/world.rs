@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use rcuwalk::uapi::{O_CREAT, O_WRONLY};
-use rcuwalk::{Cred, Errno, Task, Variants, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, Task, Variants, Vfs, VfsBuilder, WalkMode};
 
 use crate::engines::{Value, error_value};
 use crate::error::Error;
@@ -16,7 +16,12 @@ const FILES: usize = 128;
 
 /// A file system with [`FAVOURITE`], files beside it and a chain of directories, which walks in a mode and takes old ways.
 pub(super) fn tree(mode: WalkMode, variants: Variants) -> Result<Vfs, Error> {
-    let vfs = made("a file system", Vfs::new())?;
+    tree_of(Vfs::builder(), mode, variants)
+}
+
+/// [`tree`] with settings of its own.
+pub(super) fn tree_of(builder: VfsBuilder, mode: WalkMode, variants: Variants) -> Result<Vfs, Error> {
+    let vfs = made("a file system", builder.build())?;
     let root = vfs.task(Cred::root());
     for dir in ["/usr", "/usr/include", "/usr/include/linux"] {
         made(dir, root.mkdir(dir.as_bytes(), 0o755))?;

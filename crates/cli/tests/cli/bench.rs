@@ -116,6 +116,22 @@ fn ablations_have_one_object_for_each_row() {
 }
 
 #[test]
+fn fills_are_listed_by_place_and_size() {
+    let output = rcuwalk(["bench", "--fills", "--quick", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = record["rows"].as_array().unwrap();
+    let sites = |policy: &str| -> Vec<&str> {
+        let of = rows.iter().filter(|row| row["init_on_alloc"] == policy);
+        of.map(|row| row["site"].as_str().unwrap()).collect()
+    };
+    assert!(sites("on").contains(&"pages: hole") && !sites("on").contains(&"names"), "{rows:?}");
+    assert!(sites("force").contains(&"names"), "{rows:?}");
+    let text = stdout(&rcuwalk(["bench", "--fills", "--quick"]).output().unwrap());
+    assert!(text.contains("pages: part of a page") && text.contains("128…"), "{text}");
+}
+
+#[test]
 fn the_kernel_is_timed_by_call() {
     let scratch = tempfile::tempdir().unwrap();
     let args = ["bench", "--host", "--quick", "--json", "--threads", "2"];

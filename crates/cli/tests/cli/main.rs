@@ -6,4 +6,5 @@ mod common;
 mod docs;
 mod explain;
 mod look;
+mod replay;
 mod sessions;

@@ -3,7 +3,7 @@
 //! Kernel: lib/strncpy_from_user.c, include/linux/uaccess.h, fs/namei.c `getname()`.
 
 use crate::errno::{Errno, Result};
-use crate::namei::{NAME_FAULT, NAME_NO_MEMORY};
+use crate::getname::{NAME_FAULT, NAME_NO_MEMORY};
 use crate::uapi::PATH_MAX;
 use rcuwalk_sync::slab::{Buffer, Cache};
 use std::ops::Deref;
@@ -333,9 +333,9 @@ mod tests {
         assert_eq!(&*get(0x1000), b"xxxxxxxxxx");
         assert_eq!(get(0x1010).len(), PATH_MAX, "too long for whoever uses it");
         let faulted = get(end - 5);
-        assert_eq!(crate::namei::check_name(&faulted, true), Err(Errno::EFAULT));
+        assert_eq!(crate::getname::check_name(&faulted, true), Err(Errno::EFAULT));
         let faulted = get(end - 1000);
-        assert_eq!(crate::namei::check_name(&faulted, true), Err(Errno::EFAULT), "a long one");
+        assert_eq!(crate::getname::check_name(&faulted, true), Err(Errno::EFAULT), "a long one");
         assert_eq!(&*get(0x1005), b"xxxxx");
         assert_eq!(names.info().fresh, 1, "a buffer used again, and only for long names");
     }
