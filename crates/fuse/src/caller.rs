@@ -1,17 +1,23 @@
 //! Who asks, and tasks to act as them.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use fuser::Request;
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::CAP_FSETID;
 use rcuwalk::userns::{IdExtent, UserNamespace};
 use rcuwalk::{CloneFlags, Cred, Result, Task};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+
+/// Threads, and identities, that are remembered at most.
+const MOST: usize = 256;
 
 /// As whom the engine acts: what of a credential counts for a call on a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,36 +35,6 @@ impl Identity {
     pub(crate) fn owner(req: &Request) -> Identity {
         let caps = CapSet::FULL.0;
         Identity { fsuid: req.uid(), fsgid: req.gid(), groups: Vec::new(), caps, user_ns: None }
-    }
-
-    /// The caller. A request tells the ids alone; groups and capabilities are those that its thread has *now*, which may not
-    /// be those it had when it asked. A thread that cannot be looked at has no groups, and capabilities if it is root.
-    pub(crate) fn of(req: &Request) -> Identity {
-        Identity::read(req, |caps, root, same_ids| match same_ids {
-            true => caps.effective,
-            // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
-            false => caps.permitted & root,
-        })
-    }
-
-    /// The caller as access(2) sees them, whose ids are the real ones: without capabilities, or root with all they may have.
-    pub(crate) fn of_access(req: &Request) -> Identity {
-        Identity::read(req, |caps, root, _| caps.permitted & root)
-    }
-
-    /// `choose` gets the capabilities of the thread, all that the user has for being root, and whether the request's user is
-    /// the thread's.
-    fn read(req: &Request, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
-        let status = Status::read(req.pid()).unwrap_or_default();
-        let user_ns =
-            status.caps.as_ref().filter(|caps| caps.permitted != 0).and_then(|_| foreign_user_ns(req.pid()));
-        let root_uid = user_ns.as_ref().map_or(Some(0), |[uids, _]| lower_of_0(uids));
-        let root = if root_uid == Some(req.uid()) { CapSet::FULL.0 } else { 0 };
-        let caps = match &status.caps {
-            None => root,
-            Some(caps) => choose(caps, root, status.fsuid == Some(req.uid())),
-        };
-        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: status.groups, caps, user_ns }
     }
 
     /// The same with every capability, for calls that the kernel has allowed already; `CAP_FSETID`, with which set-id bits
@@ -115,6 +91,118 @@ impl Identity {
     }
 }
 
+/// Finds out who asks.
+///
+/// A request tells the ids alone. Groups and capabilities are those that the thread has *now*, as `/proc` tells them, which may
+/// not be those it had when it asked. A thread that cannot be looked at has no groups, and capabilities if it is root.
+#[derive(Debug, Default)]
+pub(crate) struct Callers {
+    /// By number; an entry outlives its thread, and then cannot be read.
+    threads: Mutex<HashMap<u32, Arc<Thread>>>,
+}
+
+impl Callers {
+    /// The caller.
+    pub(crate) fn identity(&self, req: &Request) -> Identity {
+        self.read(req, |caps, root, same_ids| match same_ids {
+            true => caps.effective,
+            // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
+            false => caps.permitted & root,
+        })
+    }
+
+    /// The caller as access(2) sees them, whose ids are the real ones: without capabilities, or root with all they may have.
+    pub(crate) fn for_access(&self, req: &Request) -> Identity {
+        self.read(req, |caps, root, _| caps.permitted & root)
+    }
+
+    /// `choose` gets the capabilities of the thread, all that the user has for being root, and whether the request's user is
+    /// the thread's.
+    fn read(&self, req: &Request, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
+        let (status, user_ns) = self.look_at(req.pid()).unwrap_or_default();
+        let root_uid = user_ns.as_ref().map_or(Some(0), |[uids, _]| lower_of_0(uids));
+        let root = if root_uid == Some(req.uid()) { CapSet::FULL.0 } else { 0 };
+        let caps = match &status.caps {
+            None => root,
+            Some(caps) => choose(caps, root, status.fsuid == Some(req.uid())),
+        };
+        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: status.groups, caps, user_ns }
+    }
+
+    /// What a thread is now: its credential, and the maps of its user namespace if it matters and is not ours.
+    fn look_at(&self, tid: u32) -> Option<(Status, Option<[Vec<IdExtent>; 2]>)> {
+        let known = self.lock().get(&tid).cloned();
+        let (thread, status) = match known.and_then(|thread| Some((Arc::clone(&thread), thread.status()?))) {
+            Some(known) => known,
+            None => {
+                let thread = Arc::new(Thread::open(tid)?);
+                let status = thread.status()?;
+                let mut threads = self.lock();
+                if threads.len() >= MOST {
+                    threads.clear();
+                }
+                threads.insert(tid, Arc::clone(&thread));
+                (thread, status)
+            }
+        };
+        let has_caps = status.caps.as_ref().is_some_and(|caps| caps.permitted != 0);
+        let user_ns = if has_caps { thread.foreign_user_ns() } else { None };
+        Some((status, user_ns))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Thread>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread of the running machine. Its files stand for that very thread, not for the next one with its number, and reading one
+/// again costs a third of opening it.
+#[derive(Debug)]
+struct Thread {
+    dir: OwnedFd,
+    status: File,
+}
+
+impl Thread {
+    fn open(tid: u32) -> Option<Thread> {
+        // 0 is somebody in another pid namespace, or the kernel itself.
+        let path = Some(format!("/proc/{tid}")).filter(|_| tid != 0)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        let status =
+            File::from(openat(&dir, "status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?);
+        Some(Thread { dir, status })
+    }
+
+    fn status(&self) -> Option<Status> {
+        let mut text = vec![0; 4096];
+        loop {
+            let n = self.status.read_at(&mut text, 0).ok()?;
+            if n < text.len() {
+                return Some(Status::parse(&text[..n]));
+            }
+            // Somebody with hundreds of groups.
+            text.resize(2 * text.len(), 0);
+        }
+    }
+
+    /// The id maps of its user namespace, as this process sees them, if it is in another one: there its capabilities count
+    /// for what has ids in it alone.
+    fn foreign_user_ns(&self) -> Option<[Vec<IdExtent>; 2]> {
+        static OWN: LazyLock<Option<CString>> =
+            LazyLock::new(|| readlinkat(CWD, "/proc/self/ns/user", []).ok());
+        if readlinkat(&self.dir, "ns/user", []).ok() == *OWN {
+            return None;
+        }
+        let map = |name| {
+            let file = openat(&self.dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let text = file.map_err(io::Error::from).and_then(|fd| io::read_to_string(File::from(fd)));
+            text.map_or(Vec::new(), |text| id_map(&text))
+        };
+        Some([map("uid_map"), map("gid_map")])
+    }
+}
+
 /// What `/proc/TID/status` says of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
@@ -130,14 +218,6 @@ struct Caps {
 }
 
 impl Status {
-    fn read(tid: u32) -> Option<Status> {
-        // 0 is somebody in another pid namespace, or the kernel itself.
-        let mut file = File::open(format!("/proc/{tid}/status")).ok().filter(|_| tid != 0)?;
-        let mut text = Vec::with_capacity(2048);
-        file.read_to_end(&mut text).ok()?;
-        Some(Status::parse(&text))
-    }
-
     fn parse(text: &[u8]) -> Status {
         let mut status = Status::default();
         let (mut permitted, mut effective) = (None, None);
@@ -156,20 +236,6 @@ impl Status {
         status.caps = permitted.zip(effective).map(|(permitted, effective)| Caps { permitted, effective });
         status
     }
-}
-
-/// The id maps of a thread's user namespace, as this process sees them, if it is in another one: there its capabilities count
-/// for what has ids in it alone.
-fn foreign_user_ns(tid: u32) -> Option<[Vec<IdExtent>; 2]> {
-    static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::fs::read_link("/proc/self/ns/user").ok());
-    let theirs = std::fs::read_link(format!("/proc/{tid}/ns/user")).ok();
-    if theirs == *OWN {
-        return None;
-    }
-    let map = |name| {
-        std::fs::read_to_string(format!("/proc/{tid}/{name}")).map_or(Vec::new(), |text| id_map(&text))
-    };
-    Some([map("uid_map"), map("gid_map")])
 }
 
 fn id_map(text: &str) -> Vec<IdExtent> {
@@ -198,9 +264,6 @@ pub(crate) struct Tasks {
     keeper: Task,
     idle: Mutex<HashMap<Identity, Vec<Task>>>,
 }
-
-/// Identities that are remembered at most.
-const MOST: usize = 256;
 
 impl Tasks {
     pub(crate) fn new(keeper: Task) -> Tasks {
@@ -268,8 +331,19 @@ mod tests {
         };
         assert_eq!(Status::parse(text), expected);
         assert_eq!(Status::parse(b"nonsense\n"), Status::default());
-        assert!(Status::read(std::process::id()).is_some_and(|s| s.caps.is_some()));
-        assert_eq!(Status::read(0), None);
+    }
+
+    #[test]
+    fn threads_are_looked_at() {
+        let callers = Callers::default();
+        for _ in 0..2 {
+            let (status, user_ns) = callers.look_at(std::process::id()).expect("this process is there");
+            assert!(status.caps.is_some() && user_ns.is_none());
+        }
+        assert_eq!(callers.look_at(0), None);
+        let mut gone = std::process::Command::new("true").spawn().expect("a process starts");
+        gone.wait().expect("it ends");
+        assert_eq!(callers.look_at(gone.id()), None);
     }
 
     #[test]

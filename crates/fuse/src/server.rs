@@ -15,7 +15,7 @@ use rcuwalk::uapi::*;
 use rcuwalk::{CloneFlags, Errno, MountOptions, Result, Stat, Sysctl, Task, Vfs};
 
 use crate::attr::{error, file_attr, kind_of_entry, wanted_time};
-use crate::caller::{Identity, Tasks};
+use crate::caller::{Callers, Identity, Tasks};
 use crate::nodes::{Data, Nodes};
 use crate::options::{LONG, Mode, Options};
 
@@ -65,6 +65,7 @@ pub(crate) struct Server {
     mode: Mode,
     writeback: bool,
     nodes: Nodes,
+    callers: Callers,
     tasks: Tasks,
     /// May do everything.
     keeper: Task,
@@ -92,6 +93,7 @@ impl Server {
             mode: options.mode,
             writeback: options.writeback,
             nodes: Nodes::new(share()?)?,
+            callers: Callers::default(),
             tasks: Tasks::new(share()?),
             device: Arc::default(),
             keeper,
@@ -107,7 +109,7 @@ impl Server {
     fn actor(&self, req: &Request) -> Identity {
         match self.mode {
             Mode::AsSeen => Identity::owner(req),
-            Mode::Engine => Identity::of(req),
+            Mode::Engine => self.callers.identity(req),
         }
     }
 
@@ -125,7 +127,7 @@ impl Server {
     fn look<R>(&self, req: &Request, look: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
         match self.mode {
             Mode::AsSeen => look(&self.keeper),
-            Mode::Engine => look(&*self.tasks.acting(Identity::of(req), 0)?),
+            Mode::Engine => look(&*self.tasks.acting(self.callers.identity(req), 0)?),
         }
     }
 
@@ -135,11 +137,11 @@ impl Server {
         match self.mode {
             Mode::AsSeen if !self.has_set_id(ino)? => Ok(Identity::owner(req)),
             Mode::AsSeen => {
-                let who = Identity::of(req);
+                let who = self.callers.identity(req);
                 let keeps = who.capable(CAP_FSETID);
                 Ok(who.allowed(keeps))
             }
-            Mode::Engine => Ok(Identity::of(req)),
+            Mode::Engine => Ok(self.callers.identity(req)),
         }
     }
 
@@ -216,7 +218,7 @@ impl Server {
         let place = self.nodes.place(ino.0)?;
         let who = match (new.owner, new.size) {
             // That the bits have to go may be more than the caller can do, and the kernel did not ask.
-            (Some(_), _) if self.has_set_id(ino)? => Identity::of(req),
+            (Some(_), _) if self.has_set_id(ino)? => self.callers.identity(req),
             (_, Some(_)) => self.changer(req, ino)?,
             _ => self.actor(req),
         };
@@ -653,7 +655,7 @@ impl Filesystem for Server {
         let n = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
             let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
             let who = match kill && self.has_set_id(ino)? {
-                true => Identity::of(req).allowed(false),
+                true => self.callers.identity(req).allowed(false),
                 false => Identity::owner(req),
             };
             self.change_as(who, 0, |task| task.pwrite(fd, data, offset as i64))
@@ -796,7 +798,7 @@ impl Filesystem for Server {
             let list = self.keeper.vfs_listxattr(place)?;
             // Who may not see trusted attributes is asked only if there are any.
             let trusted = |name: &[u8]| name.starts_with(b"trusted.");
-            if !list.split(|&b| b == 0).any(trusted) || Identity::of(req).capable(CAP_SYS_ADMIN) {
+            if !list.split(|&b| b == 0).any(trusted) || self.callers.identity(req).capable(CAP_SYS_ADMIN) {
                 return Ok(list);
             }
             Ok(list.split_inclusive(|&b| b == 0).filter(|name| !trusted(name)).flatten().copied().collect())
@@ -818,7 +820,7 @@ impl Filesystem for Server {
         let done = self.nodes.place(ino.0).and_then(|place| {
             // Comes from access(2), but also from chdir(2), which is about directories and X_OK alone.
             let chdir = mask.bits() == X_OK && s_isdir(self.keeper.fstat(place)?.mode);
-            let who = if chdir { Identity::of(req) } else { Identity::of_access(req) };
+            let who = if chdir { self.callers.identity(req) } else { self.callers.for_access(req) };
             self.tasks.acting(who, 0)?.faccessat2(place, b"", mask.bits(), AT_EMPTY_PATH | AT_EACCESS)
         });
         send_empty(reply, done);
