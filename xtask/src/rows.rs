@@ -47,7 +47,36 @@ pub(crate) fn dir() -> Outcome {
     if unmounted.is_empty() { Outcome::Passed } else { Outcome::Skipped(unmounted.join("; ")) }
 }
 
+/// The rows on a mounted engine, in both modes.
+pub(crate) fn mount() -> Outcome {
+    if let Some(skipped) = not_root() {
+        return skipped;
+    }
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
+        return Outcome::Skipped(format!("/dev/fuse: {error}"));
+    }
+    let built = process::run(&mut cargo("build --quiet --package rcuwalk-cli")).into();
+    if !matches!(built, Outcome::Passed) {
+        return built;
+    }
+    for mode in ["as-seen", "engine"] {
+        let name = format!("mount-{mode}");
+        let mount = format!("cargo run --quiet --package rcuwalk-cli -- mount --{mode} -o suid,dev \"$1\"");
+        let known = format!("--known-as {name} --divergences crates/fuse/tests/divergences.toml");
+        match rows_in(&name, &mount, &known) {
+            Outcome::Passed => {}
+            failed => return failed,
+        }
+    }
+    Outcome::Passed
+}
+
 fn in_directory(name: &str, mount: &str) -> Outcome {
+    rows_in(name, mount, "")
+}
+
+/// `options` are further ones of the runner.
+fn rows_in(name: &str, mount: &str, options: &str) -> Outcome {
     let dir = target_dir("rows-dir").join(name);
     if let Err(error) = std::fs::create_dir_all(&dir) {
         return Outcome::Failed(format!("{}: {error}", dir.display()));
@@ -58,7 +87,8 @@ fn in_directory(name: &str, mount: &str) -> Outcome {
         unshare
     };
     let outcome = if process::works(&mut private(mount)) {
-        let cargo = "cargo run --quiet --package rcuwalk-oracle -- rows --backend \"dir:$1\"";
+        let cargo =
+            format!("cargo run --quiet --package rcuwalk-oracle -- rows {options} --backend \"dir:$1\"");
         // Whatever rows leave behind is seen before the file system goes.
         let clean = "{ left=$(ls -A \"$1\" | grep -vx lost+found || true); [ -z \"$left\" ] || { echo \"left: $left\"; exit 1; }; }";
         process::run(&mut private(&format!("{mount} && {cargo} && {clean}"))).into()

@@ -22,6 +22,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "valgrind", about: "valgrind on crates/sync", run: memory::valgrind },
     Stage { name: "rows-host", about: "the behaviour rows on this kernel", run: rows::host },
     Stage { name: "rows-dir", about: "the same in directories of a tmpfs and an ext4", run: rows::dir },
+    Stage { name: "rows-mount", about: "the same in a mounted engine, both modes", run: rows::mount },
     Stage { name: "rows-engine", about: "the behaviour rows on the engine", run: || rows::on("engine") },
     Stage { name: "rows-ref", about: "the same without the lockless walk", run: || rows::on("engine-ref") },
     Stage { name: "rows-syscall", about: "the same behind the raw door", run: || rows::on("syscall") },

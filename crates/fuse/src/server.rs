@@ -145,6 +145,23 @@ impl Server {
         }
     }
 
+    /// As whom the engine handles an attribute. Their values have the server's ids in them, whoever calls; and who may have to
+    /// do with file capabilities the kernel judges in either mode.
+    fn xattr_actor(&self, req: &Request, name: &OsStr) -> Identity {
+        match name.as_bytes() {
+            b"security.capability" => Identity::owner(req),
+            _ => self.actor(req).outside(),
+        }
+    }
+
+    /// The same for changing one: an access ACL may take set-group-id away.
+    fn xattr_changer(&self, req: &Request, ino: INodeNo, name: &OsStr) -> Result<Identity> {
+        match name.as_bytes() {
+            XATTR_NAME_POSIX_ACL_ACCESS => Ok(self.changer(req, ino)?.outside()),
+            _ => Ok(self.xattr_actor(req, name)),
+        }
+    }
+
     fn has_set_id(&self, ino: INodeNo) -> Result<bool> {
         Ok(self.stat(ino.0)?.mode & (S_ISUID | S_ISGID) != 0)
     }
@@ -778,7 +795,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.changer(req, ino)?.outside();
+            let who = self.xattr_changer(req, ino, name)?;
             let set = |task: &Task| task.vfs_setxattr(place, name.as_bytes(), value, flags);
             self.tighten(place, || self.change_as(who, 0, set))
         });
@@ -787,8 +804,7 @@ impl Filesystem for Server {
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let value = self.nodes.place(ino.0).and_then(|place| {
-            // ACLs are told with the server's ids, whosever they are.
-            self.tasks.acting(self.actor(req).outside(), 0)?.vfs_getxattr(place, name.as_bytes())
+            self.tasks.acting(self.xattr_actor(req, name), 0)?.vfs_getxattr(place, name.as_bytes())
         });
         send_xattr(reply, size, value);
     }
@@ -808,7 +824,7 @@ impl Filesystem for Server {
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.changer(req, ino)?;
+            let who = self.xattr_changer(req, ino, name)?;
             self.tighten(place, || {
                 self.change_as(who, 0, |task| task.vfs_removexattr(place, name.as_bytes()))
             })

@@ -32,7 +32,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run behaviour rows. Exit status: 0 all passed, 1 some failed, 2 nothing was run.
-    Rows(Rows),
+    Rows(Box<Rows>),
     /// Compare random calls on the host kernel and on the engine. Exit status: 0 no difference, 1 differences, 2 nothing
     /// was run.
     #[cfg(feature = "engine")]

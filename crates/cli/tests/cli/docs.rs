@@ -15,6 +15,7 @@ fn help_documents_every_command_and_exit_code() {
         "readlink",
         "access",
         "explain",
+        "mount",
         "completions",
         "man",
         "Exit codes:",

@@ -7,4 +7,5 @@ mod docs;
 mod explain;
 mod look;
 mod replay;
+mod mount;
 mod sessions;
