@@ -6,6 +6,6 @@ mod common;
 mod docs;
 mod explain;
 mod look;
-mod replay;
 mod mount;
+mod replay;
 mod sessions;
