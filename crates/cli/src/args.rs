@@ -55,6 +55,10 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Ask the path calls of an strace log of the engine and of the kernel
     Replay(ReplayArgs),
+    /// Write a tree to an image file, which is accepted wherever a SOURCE is, and which `mount --image` keeps
+    Save(crate::image::SaveArgs),
+    /// Look at an image file, or check all of it
+    Image(crate::image::ImageArgs),
     /// Mount a tree, so that any program can use it
     Mount(crate::mount::MountArgs),
     /// Tell which remedies the running kernel has, and what else its lookups pay for
@@ -125,7 +129,7 @@ pub(crate) struct BenchArgs {
 /// Where to look, and as whom.
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// A directory, or a tar archive (plain, gzip or zstd)
+    /// A directory, a tar archive (plain, gzip or zstd), a container image or a tree image
     pub(crate) source: PathBuf,
     /// Numeric ids: UID, or UID:GID, or UID:GID,GROUP,...; GID is UID if left out, and UID 0 has all capabilities
     /// [default: the caller's]

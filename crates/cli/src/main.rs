@@ -5,6 +5,7 @@ mod args;
 mod audit;
 mod bench;
 mod explain;
+mod image;
 mod look;
 mod mount;
 mod output;
@@ -51,6 +52,8 @@ fn run(command: &Command) -> Done {
         Command::Audit(args) => audit::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => bench::replay(args),
+        Command::Save(args) => image::save(args),
+        Command::Image(args) => image::run(args),
         Command::Mount(args) => mount::run(args),
         Command::Doctor { json } => bench::doctor(*json),
         Command::Completions { shell } => {

@@ -12,32 +12,37 @@ use clap::Args;
 use rcuwalk::Vfs;
 use rcuwalk_fuse::{Mode, Mount, Options};
 use rcuwalk_host::ImportOptions;
+use rcuwalk_image::Live;
 
 use crate::output::{Done, Failure, complain};
 use crate::{signals, source};
 
 const HELP: &str = "\
 Options of -o: ro, rw, noexec, exec, nosuid, suid, nodev, dev, noatime, sync, allow_other, noallow_other, as-seen, engine,
-writeback, fsname=NAME, threads=N, limit=SIZE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other.
+writeback, fsname=NAME, threads=N, limit=SIZE, image=FILE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other.
 What mount(8) and systemd understand themselves (defaults, noauto, nofail, _netdev, x-...) is passed over.
 
-Unmount with umount(8), fusermount3 -u, or a signal to the process. Nothing is kept then.
+Unmount with umount(8), fusermount3 -u, or a signal to the process. Nothing is kept then but in an image.
+
+With --image, what is fsynced survives everything, and what is not is kept every five seconds and when it is unmounted.
 
 In /etc/fstab, with this program also installed as /sbin/mount.rcuwalk:
   none             /mnt/scratch  rcuwalk  limit=1G         0 0
   /srv/image.tar   /mnt/image    rcuwalk  ro,engine        0 0
+  none             /mnt/kept     rcuwalk  image=/srv/kept  0 0
 
 Examples:
   rcuwalk mount /mnt
   rcuwalk mount -o suid,dev --limit 2G /srv/tree /mnt
-  rcuwalk mount -f --engine image.tar /mnt";
+  rcuwalk mount -f --engine image.tar /mnt
+  rcuwalk mount --image kept.image /mnt";
 
 /// A tree on a directory.
 #[derive(Debug, Args)]
 #[command(after_help = HELP, override_usage = "rcuwalk mount [OPTIONS] [SOURCE] MOUNTPOINT")]
 pub(crate) struct MountArgs {
-    /// What to mount: a directory, a tar archive or a container image, of which a copy is mounted; an empty tree if
-    /// left out or `none`. Then the directory on which to mount it
+    /// What to mount: a directory, a tar archive, a container image or a tree image, of which a copy is mounted; an empty
+    /// tree if left out or `none`. Then the directory on which to mount it
     #[arg(required = true, num_args = 1..=2, value_names = ["SOURCE", "MOUNTPOINT"], value_hint = clap::ValueHint::AnyPath)]
     places: Vec<PathBuf>,
     /// The kernel decides who may do what, as it does elsewhere, and caches what it saw (the default)
@@ -53,6 +58,9 @@ pub(crate) struct MountArgs {
     /// [default: 50%]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     limit: Option<u64>,
+    /// Keep the tree in this file; if it does not exist it is made, with a copy of SOURCE in it
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    image: Option<PathBuf>,
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
@@ -113,6 +121,7 @@ struct Plan {
     point: PathBuf,
     options: Options,
     limit: u64,
+    image: Option<PathBuf>,
 }
 
 impl MountArgs {
@@ -127,12 +136,14 @@ impl MountArgs {
             options.source = source.display().to_string();
         }
         let mut limit = self.limit;
+        let mut image = self.image.clone();
         for word in self.o.iter().flat_map(|list| list.split(',')) {
             match word.split_once('=') {
                 Some(("limit" | "size", size)) => {
                     let size = parse_size(size).map_err(|e| Failure::Error(format!("-o {word}: {e}")))?;
                     limit = limit.or(Some(size));
                 }
+                Some(("image", file)) => image = image.or(Some(file.into())),
                 _ => options.parse(word).map_err(|e| Failure::Error(e.to_string()))?,
             }
         }
@@ -146,6 +157,7 @@ impl MountArgs {
             point: point.clone(),
             options,
             limit: limit.unwrap_or_else(|| memory() / 2),
+            image,
         })
     }
 }
@@ -156,11 +168,11 @@ pub(crate) fn run(args: &MountArgs) -> Done {
         return in_background();
     }
     signals::ask_first();
-    let mount = plan.mount()?;
+    let (mount, kept) = plan.mount()?;
     if args.daemon {
         detach().map_err(|e| Failure::Error(format!("going into the background: {e}; use -f")))?;
     }
-    serve(mount)
+    serve(mount, kept)
 }
 
 /// Starts this program anew to serve, and waits until it has mounted or said why not.
@@ -206,16 +218,38 @@ fn detach() -> io::Result<()> {
 }
 
 impl Plan {
-    fn mount(&self) -> Result<Mount, Failure> {
+    fn mount(&self) -> Result<(Mount, Option<Live>), Failure> {
         // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are.
         let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
         let vfs = Vfs::builder().size_limit(self.limit).capacity(objects).build().map_err(|e| {
             Failure::Error(format!("reserving memory: {e}; raise ulimit -v, or give a smaller --limit"))
         })?;
-        if let Some(path) = &self.source {
-            self.import(path, &vfs)?;
+        let kept = self.fill(&vfs)?;
+        let mount = Mount::new(&vfs, &self.point, &self.options);
+        Ok((mount.map_err(|e| Failure::Error(format!("mounting: {e}")))?, kept))
+    }
+
+    /// Puts the tree into the file system, and has it kept where that is asked for.
+    fn fill(&self, vfs: &Vfs) -> Result<Option<Live>, Failure> {
+        let exists = self.image.as_ref().is_some_and(|image| image.exists());
+        match (&self.source, &self.image) {
+            (Some(source), Some(image)) if exists => {
+                let (image, source) = (image.display(), source.display());
+                return Err(Failure::Error(format!(
+                    "image: {image} has a tree already; leave {source} out, or name a file that does not exist"
+                )));
+            }
+            (Some(source), _) => self.import(source, vfs)?,
+            (None, _) => {}
         }
-        Mount::new(&vfs, &self.point, &self.options).map_err(|e| Failure::Error(format!("mounting: {e}")))
+        let Some(image) = &self.image else { return Ok(None) };
+        // The server leaves this directory.
+        let kept = std::path::absolute(image).map_err(|e| e.to_string()).and_then(|image| {
+            let options = rcuwalk_image::Options::default();
+            let open = if exists { Live::open } else { Live::create };
+            open(&image, vfs, &options).map_err(|e| e.to_string())
+        });
+        kept.map(Some).map_err(|e| Failure::Error(format!("image: {e}")))
     }
 
     fn import(&self, path: &Path, vfs: &Vfs) -> Done {
@@ -232,13 +266,15 @@ impl Plan {
 }
 
 /// Serves until the tree is unmounted, or a signal asks for that.
-fn serve(mount: Mount) -> Done {
+fn serve(mount: Mount, kept: Option<Live>) -> Done {
     while signals::asked().is_none() && !mount.is_over() {
         // A signal wakes this thread.
         thread::park_timeout(Duration::from_millis(250));
     }
     let point = mount.point().display().to_string();
-    mount.unmount().map_err(|e| Failure::Error(format!("unmounting: {point}: {e}")))
+    let unmounted = mount.unmount().map_err(|e| Failure::Error(format!("unmounting: {point}: {e}")));
+    let closed = kept.map_or(Ok(()), Live::close).map_err(|e| Failure::Error(format!("image: {e}")));
+    unmounted.and(closed)
 }
 
 #[cfg(test)]

@@ -69,6 +69,8 @@ pub(crate) struct Server {
     tasks: Tasks,
     /// May do everything.
     keeper: Task,
+    /// What is to be made durable, if anything keeps the tree.
+    kept: Option<Vfs>,
     /// The connection, for notifications.
     device: Arc<OnceLock<OwnedFd>>,
 }
@@ -95,9 +97,20 @@ impl Server {
             nodes: Nodes::new(share()?)?,
             callers: Callers::default(),
             tasks: Tasks::new(share()?),
+            kept: Some(vfs.clone()).filter(Vfs::is_kept),
             device: Arc::default(),
             keeper,
         })
+    }
+
+    /// Makes all that was done durable: what keeps the tree commits it whole.
+    fn sync(&self, reply: ReplyEmpty) {
+        match self.kept.as_ref().map(Vfs::sync) {
+            Some(Ok(())) => reply.ok(),
+            Some(Err(errno)) => reply.error(error(errno)),
+            // There is no disk; the kernel need not ask again.
+            None => reply.error(fuser::Errno::ENOSYS),
+        }
     }
 
     /// Where the connection is put once there is one.
@@ -702,8 +715,7 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // There is no disk; the kernel need not ask again.
-        reply.error(fuser::Errno::ENOSYS);
+        self.sync(reply);
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -765,7 +777,7 @@ impl Filesystem for Server {
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+        self.sync(reply);
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {

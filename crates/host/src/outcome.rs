@@ -166,7 +166,7 @@ pub enum ImportError {
         path: PathBuf,
     },
     /// Neither a directory nor an archive that this crate reads.
-    #[error("{} is {found}; name a directory or a tar archive (plain, gzip or zstd), or an image", path.display())]
+    #[error("{} is {found}; name a directory, a tar archive (plain, gzip or zstd), or an image", path.display())]
     NotATree {
         /// What was to be imported.
         path: PathBuf,
@@ -189,6 +189,9 @@ pub enum ImportError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A tree image is damaged, in use, or does not fit.
+    #[error(transparent)]
+    TreeImage(#[from] rcuwalk_image::Error),
     /// The archive asks for more than its [`Limits`](crate::Limits) allow.
     #[error(
         "the archive goes beyond the limit of {limit} {what}; raise it in `Limits` if you trust the archive"

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rcuwalk::Vfs;
+use rcuwalk_image::Contents;
 use rustix::fs::OFlags;
 
 use crate::archive::{ArchiveOptions, import_tar};
@@ -23,15 +25,17 @@ pub enum Source {
     Archive(PathBuf),
     /// A container image: a directory in the OCI image layout, or an archive of one, or what `docker save` writes.
     Image(PathBuf),
+    /// A tree image, as [`rcuwalk_image`] writes it.
+    TreeImage(PathBuf),
 }
 
 impl Source {
     /// Imports the tree. Of the options, an archive heeds `contents`, `databases` and `xattrs`; its limits are the default ones. Of
-    /// an image for several platforms, that for this machine is taken.
+    /// an image for several platforms, that for this machine is taken. A tree image is loaded whole, or without any contents.
     ///
     /// # Errors
     ///
-    /// Those of [`import_dir`], [`import_tar`] and [`Image`].
+    /// Those of [`import_dir`], [`import_tar`] and [`Image`]; [`ImportError::TreeImage`].
     pub fn import(
         &self,
         vfs: &Vfs,
@@ -46,8 +50,29 @@ impl Source {
                 import_tar(vfs, file, &archive_options(options), progress)
             }
             Source::Image(path) => Image::open(path, None)?.import(vfs, &archive_options(options), progress),
+            Source::TreeImage(path) => load_image(vfs, path, options, progress),
         }
     }
+}
+
+/// Loads a tree image.
+fn load_image(
+    vfs: &Vfs,
+    path: &Path,
+    options: &ImportOptions,
+    progress: &Progress,
+) -> Result<Report, ImportError> {
+    let started = Instant::now();
+    let keep = if options.contents || options.databases { Contents::Keep } else { Contents::Leave };
+    let (_, inventory) = rcuwalk_image::load(path, vfs, keep)?;
+    let mut report = Report::default();
+    (report.dirs, report.files, report.symlinks) = (inventory.dirs, inventory.files, inventory.symlinks);
+    (report.specials, report.hard_links) = (inventory.specials, inventory.hard_links);
+    (report.xattrs, report.size_bytes) = (inventory.xattrs, inventory.size_bytes);
+    report.content_bytes = if keep == Contents::Keep { inventory.content_bytes } else { 0 };
+    report.elapsed = started.elapsed();
+    progress.publish(&report);
+    Ok(report)
 }
 
 /// What an archive heeds.
@@ -85,6 +110,9 @@ pub fn open(path: &Path) -> Result<Source, ImportError> {
     open_file(path)
         .and_then(|file| file.take(SNIFF_SIZE as u64).read_to_end(&mut start))
         .map_err(cannot_open)?;
+    if start.starts_with(rcuwalk_image::MAGIC) {
+        return Ok(Source::TreeImage(path.to_path_buf()));
+    }
     match sniff(&start) {
         Format::Other(found) => Err(not_a_tree(found)),
         Format::Tar | Format::Gzip | Format::Zstd => Ok(if is_image_archive(path).map_err(cannot_open)? {

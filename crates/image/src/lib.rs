@@ -18,7 +18,8 @@
 //! rcuwalk_image::save(&vfs, &file)?;
 //!
 //! let copy = Vfs::new()?;
-//! assert_eq!(rcuwalk_image::load(&file, &copy)?.names, 1);
+//! let (summary, _) = rcuwalk_image::load(&file, &copy, rcuwalk_image::Contents::Keep)?;
+//! assert_eq!(summary.names, 1);
 //! assert_eq!(copy.task(Cred::root()).stat(b"/srv")?.mode & 0o777, 0o750);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -35,8 +36,9 @@ mod tree;
 
 pub use error::{Error, Result};
 pub use live::{Live, Options};
+pub use tree::{Contents, Inventory};
 
-use error::Outcome;
+use error::{Fault, Outcome};
 use rcuwalk::{Timespec, Vfs};
 use record::Kind;
 use std::path::Path;
@@ -113,13 +115,13 @@ pub fn save(vfs: &Vfs, path: &Path) -> Result<Summary> {
 /// # Errors
 ///
 /// All of [`Error`]. `vfs` is to be dropped then.
-pub fn load(path: &Path, vfs: &Vfs) -> Result<Summary> {
+pub fn load(path: &Path, vfs: &Vfs, contents: Contents) -> Result<(Summary, Inventory)> {
     let read = || {
         let db = look(path)?;
-        distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader()).map(drop))?;
-        Summary::of(&db, path)
+        let (_, inventory) = distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader(), contents))?;
+        Ok((Summary::of(&db, path)?, inventory))
     };
-    read().map_err(|fault| fault.at(path))
+    read().map_err(|fault: Fault| fault.at(path))
 }
 
 /// Reads all of an image as [`load`] does, and says what it holds.
@@ -127,7 +129,7 @@ pub fn load(path: &Path, vfs: &Vfs) -> Result<Summary> {
 /// # Errors
 ///
 /// As [`load`].
-pub fn check(path: &Path) -> Result<Summary> {
-    let vfs = Vfs::new().map_err(|errno| error::Fault::from(errno).at(path))?;
-    load(path, &vfs)
+pub fn check(path: &Path) -> Result<(Summary, Inventory)> {
+    let vfs = Vfs::new().map_err(|errno| Fault::from(errno).at(path))?;
+    load(path, &vfs, Contents::Leave)
 }

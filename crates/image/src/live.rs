@@ -1,8 +1,9 @@
 //! A file system that is kept in an image while it is used.
 
+use crate::Summary;
 use crate::error::{Error, Fault, Outcome, Result};
 use crate::store::{AtPath, Db, Op, Opener};
-use crate::{Summary, tree};
+use crate::tree::{self, Contents};
 use rcuwalk::changes::{Backing, Changes, Drained};
 use rcuwalk::{Errno, Vfs};
 use redb::backends::FileBackend;
@@ -345,7 +346,8 @@ pub(crate) fn fill(db: &mut Db, changes: &Changes) -> Outcome<Drained> {
 pub(crate) fn load_watched(opener: &dyn Opener, vfs: &Vfs) -> Outcome<(Db, Changes, Drained)> {
     let db = opener.open()?;
     let mut loader = vfs.loader();
-    let known = crate::store::distrusting(|| tree::load(&db.read()?, &db.state, &mut loader))?;
+    let (known, _) =
+        crate::store::distrusting(|| tree::load(&db.read()?, &db.state, &mut loader, Contents::Keep))?;
     let changes = loader.watch(vfs, &known, db.state.next_key)?;
     let drained = Drained { next_key: db.state.next_key, next_ino: db.state.next_ino };
     Ok((db, changes, drained))

@@ -9,7 +9,9 @@ use crate::store::{Op, Reader};
 use rcuwalk::changes::{Change, Node, ROOT_KEY};
 use rcuwalk::pages::{MAX_FILE_SIZE, PAGE_SIZE};
 use rcuwalk::perm::IFLAGS_KEPT;
-use rcuwalk::uapi::{NAME_MAX, S_IFMT, Timespec, XATTR_SIZE_MAX, s_isdir, s_isreg};
+use rcuwalk::uapi::{
+    NAME_MAX, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, Timespec, XATTR_SIZE_MAX, s_isdir, s_isreg,
+};
 use rcuwalk::{Errno, Loader, NewInode, NodeId};
 use std::collections::{HashMap, VecDeque};
 
@@ -87,10 +89,43 @@ struct Loaded {
     is_dir: bool,
 }
 
+/// What to do with the contents of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// Keep them in memory.
+    Keep,
+    /// Check them and leave them: files cannot be read then (`ENODATA`).
+    Leave,
+}
+
+/// What a tree consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Inventory {
+    /// Directories, the root included.
+    pub dirs: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Devices, FIFOs and sockets.
+    pub specials: u64,
+    /// Further names of what has one.
+    pub hard_links: u64,
+    /// Extended attributes, ACLs among them.
+    pub xattrs: u64,
+    /// Sum of the sizes of the regular files.
+    pub size_bytes: u64,
+    /// Bytes of contents, holes left out.
+    pub content_bytes: u64,
+}
+
 /// Loads trees; adds up what it reads on the way.
 struct Load<'l, 'v> {
     reader: &'l Reader,
     loader: &'l mut Loader<'v>,
+    keep: Contents,
+    inventory: Inventory,
     nodes: HashMap<u64, Loaded>,
     counts: [u64; 3],
     sum: u64,
@@ -100,8 +135,21 @@ struct Load<'l, 'v> {
 ///
 /// A record is believed if its checksum agrees, and the tree if every record is part of it: one parent for each directory, a name
 /// for each node, a file for each chunk, and sums as the state has them.
-pub(crate) fn load(reader: &Reader, state: &State, loader: &mut Loader<'_>) -> Outcome<Vec<(NodeId, u64)>> {
-    let mut load = Load { reader, loader, nodes: HashMap::new(), counts: [0; 3], sum: 0 };
+pub(crate) fn load(
+    reader: &Reader,
+    state: &State,
+    loader: &mut Loader<'_>,
+    keep: Contents,
+) -> Outcome<(Vec<(NodeId, u64)>, Inventory)> {
+    let mut load = Load {
+        reader,
+        loader,
+        keep,
+        inventory: Inventory::default(),
+        nodes: HashMap::new(),
+        counts: [0; 3],
+        sum: 0,
+    };
     load.root()?;
     let mut dirs = VecDeque::from([ROOT_KEY]);
     while let Some(dir) = dirs.pop_front() {
@@ -142,6 +190,7 @@ impl Load<'_, '_> {
             let made = make(self.loader, &new_inode(&record));
             let node = made.map_err(|errno| refused(what(), errno))?;
             let is_dir = s_isdir(record.mode);
+            self.inventory.count(&record);
             self.nodes.insert(key, Loaded { node, nlink: record.nlink, names: 0, is_dir });
             self.contents(key, node, &record)
         })?;
@@ -172,6 +221,7 @@ impl Load<'_, '_> {
                 }
                 Some(loaded) => {
                     let target = loaded.node;
+                    self.inventory.hard_links += 1;
                     self.loader
                         .link(parent, name, target)
                         .and_then(|node| self.loader.set_order(node, record.order))
@@ -197,7 +247,7 @@ impl Load<'_, '_> {
         if !s_isreg(record.mode) {
             return Ok(());
         }
-        if !record.unread {
+        if !record.unread && self.keep == Contents::Keep {
             self.loader.has_contents(node)?;
         }
         if let Some(chunk) = record.inline {
@@ -231,29 +281,30 @@ impl Load<'_, '_> {
             let start = chunk_pages(chunk).start.saturating_add(page).checked_mul(PAGE_SIZE as u64);
             let start = start.filter(|&start| start < MAX_FILE_SIZE);
             let start = start.ok_or_else(|| wrong("it lies beyond the largest file"))?;
-            let done = match state {
-                ChunkPage::Reserved(times) => {
-                    // The very last page of the largest file is a byte short.
-                    let len = (PAGE_SIZE as u64).min(MAX_FILE_SIZE - start);
-                    (0..times).try_for_each(|_| self.loader.reserve(node, start, len))
-                }
-                ChunkPage::Data(_) if start >= size => {
+            match state {
+                ChunkPage::Data(data) if start >= size || size - start < data.len() as u64 => {
                     return Err(wrong("it has data beyond the end of its file"));
                 }
+                ChunkPage::Data(data) => self.inventory.content_bytes += data.len() as u64,
+                ChunkPage::Reserved(_) => {}
+            }
+            match (self.keep, state) {
+                (Contents::Leave, _) => {}
+                (_, ChunkPage::Reserved(times)) => {
+                    // The very last page of the largest file is a byte short.
+                    let len = (PAGE_SIZE as u64).min(MAX_FILE_SIZE - start);
+                    (0..times).try_for_each(|_| self.loader.reserve(node, start, len))?;
+                }
                 // The page exists even if nothing but zeros is in it.
-                ChunkPage::Data([]) => self.loader.write(node, start, &[0]),
-                ChunkPage::Data(data) => self.loader.write(node, start, data),
-            };
-            done.map_err(|errno| match errno {
-                Errno::EFBIG => wrong("it has data beyond the end of its file"),
-                errno => Fault::Engine(errno),
-            })?;
+                (_, ChunkPage::Data([])) => self.loader.write(node, start, &[0])?,
+                (_, ChunkPage::Data(data)) => self.loader.write(node, start, data)?,
+            }
         }
         Ok(())
     }
 
     /// Whether that was all.
-    fn finish(self, state: &State) -> Outcome<Vec<(NodeId, u64)>> {
+    fn finish(self, state: &State) -> Outcome<(Vec<(NodeId, u64)>, Inventory)> {
         for kind in Kind::ALL {
             let (found, counted) = (self.counts[kind as usize], state.counts[kind as usize]);
             if found == counted && found == self.reader.count(kind)? {
@@ -286,7 +337,22 @@ impl Load<'_, '_> {
             self.loader.set_nlink(loaded.node, loaded.nlink);
         }
         self.loader.skip_inos(state.next_ino);
-        Ok(self.nodes.into_iter().map(|(key, loaded)| (loaded.node, key)).collect())
+        Ok((self.nodes.into_iter().map(|(key, loaded)| (loaded.node, key)).collect(), self.inventory))
+    }
+}
+
+impl Inventory {
+    fn count(&mut self, record: &NodeRecord<'_>) {
+        self.xattrs += record.xattrs.len() as u64;
+        match record.mode & S_IFMT {
+            S_IFDIR => self.dirs += 1,
+            S_IFLNK => self.symlinks += 1,
+            S_IFREG => {
+                self.files += 1;
+                self.size_bytes = self.size_bytes.saturating_add(record.size);
+            }
+            _ => self.specials += 1,
+        }
     }
 }
 
@@ -298,7 +364,7 @@ fn check(record: &NodeRecord<'_>) -> Result<(), &'static str> {
         _ if record.times.iter().any(|&(_, nsec)| nsec >= 1_000_000_000) => Err("a time of it is none"),
         _ if record.iflags & !IFLAGS_KEPT != 0 => Err("it has a flag that means nothing"),
         _ if record.inline.is_some() && (!s_isreg(record.mode) || record.unread) => Err("it has contents"),
-        _ if record.mode & S_IFMT != rcuwalk::uapi::S_IFLNK && !record.symlink.is_empty() => {
+        _ if record.mode & S_IFMT != S_IFLNK && !record.symlink.is_empty() => {
             Err("it leads on, and is no link")
         }
         _ if record.xattrs.iter().any(|(_, value)| value.len() > XATTR_SIZE_MAX) => {

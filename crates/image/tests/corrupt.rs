@@ -5,7 +5,7 @@ mod common;
 use common::{Random, assert_same, call, snapshot};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Vfs};
-use rcuwalk_image::{Error, Live, Options, load};
+use rcuwalk_image::{Contents, Error, Live, Options, load};
 use std::path::Path;
 
 /// An image of two commits, and the trees they had.
@@ -33,7 +33,7 @@ fn image(path: &Path, seed: u64) -> [std::collections::BTreeMap<Vec<u8>, common:
 /// Loads a damaged file: what comes of it is an error, or one of the trees.
 fn judge(path: &Path, trees: &[std::collections::BTreeMap<Vec<u8>, common::Facts>; 2]) -> Result<(), Error> {
     let vfs = Vfs::builder().capacity(100_000).build().unwrap();
-    load(path, &vfs)?;
+    load(path, &vfs, Contents::Keep)?;
     let found = snapshot(&vfs);
     assert_same(if found.contains_key(&b"/last"[..]) { &trees[1] } else { &trees[0] }, &found);
     Ok(())
@@ -86,20 +86,23 @@ fn what_is_no_image_is_said_to_be_none() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let vfs = Vfs::new().unwrap();
-    assert!(matches!(load(&file, &vfs), Err(Error::Io { .. })), "missing");
+    assert!(matches!(load(&file, &vfs, Contents::Keep), Err(Error::Io { .. })), "missing");
     for bytes in [&b""[..], b"hello", &[0; 10_000], b"redb\x1a\x0a\xa9\x0d\x0a"] {
         std::fs::write(&file, bytes).unwrap();
-        let error = load(&file, &vfs).unwrap_err();
+        let error = load(&file, &vfs, Contents::Keep).unwrap_err();
         assert!(matches!(error, Error::NotAnImage { .. } | Error::Corrupt { .. }), "{error}");
     }
-    assert!(matches!(load(dir.path(), &vfs), Err(Error::NotAnImage { .. } | Error::Io { .. })));
+    assert!(matches!(
+        load(dir.path(), &vfs, Contents::Keep),
+        Err(Error::NotAnImage { .. } | Error::Io { .. })
+    ));
     // A store, but of something else.
     let other = redb::Database::create(dir.path().join("other")).unwrap();
     let txn = other.begin_write().unwrap();
     txn.open_table(redb::TableDefinition::<u64, u64>::new("state")).unwrap().insert(1, 2).unwrap();
     txn.commit().unwrap();
     drop(other);
-    let error = load(&dir.path().join("other"), &vfs).unwrap_err();
+    let error = load(&dir.path().join("other"), &vfs, Contents::Keep).unwrap_err();
     assert!(matches!(error, Error::NotAnImage { .. }), "{error}");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -109,7 +112,7 @@ fn what_is_no_image_is_said_to_be_none() {
         0,
     )
     .unwrap();
-    assert!(matches!(load(&dir.path().join("fifo"), &vfs), Err(Error::NotAnImage { .. })));
+    assert!(matches!(load(&dir.path().join("fifo"), &vfs, Contents::Keep), Err(Error::NotAnImage { .. })));
 }
 
 /// Records that a program put there, with pages and checksums as they should be: the tree has to make sense itself.

@@ -10,7 +10,7 @@ mod common;
 use common::{Facts, Random, assert_same, call, snapshot};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Task, Timespec, Vfs};
-use rcuwalk_image::{Live, Options, check, load};
+use rcuwalk_image::{Contents, Live, Options, check, load};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -111,7 +111,7 @@ fn run_and_kill(path: &Path, after: Duration) -> u64 {
 /// The model after so many calls, and after the next one before its number was noted.
 fn replay(from: &Path, to: u64) -> [BTreeMap<Vec<u8>, Facts>; 2] {
     let (vfs, clock) = engine();
-    load(from, &vfs).unwrap();
+    load(from, &vfs, Contents::Keep).unwrap();
     let task = vfs.task(Cred::root());
     for n in number(&vfs) + 1..=to {
         make(&task, &clock, n);
@@ -141,7 +141,7 @@ fn killed_at_any_moment() {
         let synced = run_and_kill(&path, Duration::from_micros(random.below(60_000)));
         check(&path).unwrap();
         let (found, _) = engine();
-        load(&path, &found).unwrap();
+        load(&path, &found, Contents::Keep).unwrap();
         let reached = number(&found);
         assert!(reached >= synced, "round {round}: {synced} was durable, and {reached} is there");
         let tree = snapshot(&found);

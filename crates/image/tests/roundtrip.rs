@@ -5,7 +5,7 @@ mod common;
 use common::{Random, assert_same, call, snapshot};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, Vfs};
-use rcuwalk_image::{Error, Live, Options, check, load, save};
+use rcuwalk_image::{Contents, Error, Live, Options, check, load, save};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,10 +49,13 @@ fn random_trees_come_back_after_any_number_of_commits() {
             now = Vfs::new().unwrap();
             live = Live::open(&place.file, &now, &quiet()).unwrap();
             let looked = Vfs::new().unwrap();
-            assert!(matches!(load(&place.file, &looked), Err(Error::Busy { .. })), "one has it open");
+            assert!(
+                matches!(load(&place.file, &looked, Contents::Keep), Err(Error::Busy { .. })),
+                "one has it open"
+            );
             live.close().unwrap();
             assert_same(&before, &snapshot(&now));
-            let summary = load(&place.file, &looked).unwrap();
+            let (summary, _) = load(&place.file, &looked, Contents::Keep).unwrap();
             assert_same(&before, &snapshot(&looked));
             assert_eq!(summary.names, before.len() as u64 - 1);
             now = Vfs::new().unwrap();
@@ -94,7 +97,7 @@ fn everything_an_inode_has_comes_back() {
     task.setxattr(b"/dir", b"user.large", &[9; 65536], 0).unwrap();
     save(&vfs, &place.file).unwrap();
     let copy = Vfs::new().unwrap();
-    load(&place.file, &copy).unwrap();
+    load(&place.file, &copy, Contents::Keep).unwrap();
     assert_same(&snapshot(&vfs), &snapshot(&copy));
     let again = copy.task(Cred::root());
     let fd = again.open(b"/dir/sparse", O_RDONLY, 0).unwrap();
@@ -128,7 +131,7 @@ fn a_file_without_a_name_is_not_kept() {
     assert_eq!(live.summary().unwrap().chunks, 100_000_u64.div_ceil(7 * 4096));
     live.close().unwrap();
     let again = Vfs::new().unwrap();
-    load(&place.file, &again).unwrap();
+    load(&place.file, &again, Contents::Keep).unwrap();
     assert_eq!(again.task(Cred::root()).stat(b"/kept").unwrap().size, 100_000);
 }
 
@@ -180,11 +183,11 @@ fn one_file_system_has_one_image() {
     assert!(matches!(Live::create(&place.file, &Vfs::new().unwrap(), &quiet()), Err(Error::Io { .. })));
     assert!(matches!(check(&place.file), Err(Error::Busy { .. })));
     live.close().unwrap();
-    assert_eq!(check(&place.file).unwrap().nodes, 1);
+    assert_eq!(check(&place.file).unwrap().0.nodes, 1);
     assert!(save(&vfs, &place.file).is_ok(), "replaces it");
     let small = Vfs::builder().size_limit(0).build().unwrap();
     let task = vfs.task(Cred::root());
     task.write(task.creat(b"/f", 0o600).unwrap(), b"x").unwrap();
     save(&vfs, &place.file).unwrap();
-    assert_eq!(load(&place.file, &small).unwrap_err().errno(), Errno::ENOSPC);
+    assert_eq!(load(&place.file, &small, Contents::Keep).unwrap_err().errno(), Errno::ENOSPC);
 }

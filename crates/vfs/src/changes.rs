@@ -427,6 +427,22 @@ impl Changes {
     }
 }
 
+impl Vfs {
+    /// Whether a [`Backing`] keeps it, so that fsync(2) and its like have something to do.
+    pub fn is_kept(&self) -> bool {
+        self.0.watch.backing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Waits until all that was done before is durable, if a [`Backing`] keeps it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backing::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.0.watch.sync()
+    }
+}
+
 /// The contents of an inode, if it is a regular file and has any.
 fn contents<'n>(kernel: &Kernel, ns: &'n Namespace, inode: Handle) -> Option<&'n Arc<Contents>> {
     let is_file = kernel.store.inode(inode).mode.get() & S_IFMT == S_IFREG;

@@ -263,7 +263,7 @@ fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
     let files = match &source {
         _ if host => host_files(Path::new("/"))?,
         Source::Dir(dir) => host_files(dir)?,
-        Source::Archive(_) | Source::Image(_) => Files::of_vfs(&vfs),
+        Source::Archive(_) | Source::Image(_) | Source::TreeImage(_) => Files::of_vfs(&vfs),
     };
     let names: Box<dyn Names> = if host { Box::new(HostNames) } else { Box::new(files.names()) };
     let name = path.display().to_string();
