@@ -59,8 +59,9 @@ enum Task {
     Model {
         /// Only models whose name contains one of these
         names: Vec<String>,
-        /// Random schedules of larger histories under shuttle instead (its atomics are sequentially consistent)
-        #[arg(long, conflicts_with = "check")]
+        /// The engine itself, and larger histories, in random schedules under shuttle instead (its atomics are sequentially
+        /// consistent)
+        #[arg(long)]
         shuttle: bool,
         /// Fail if the table in docs/ordering.md would change, instead of writing it
         #[arg(long)]
@@ -151,7 +152,7 @@ fn run(task: Task) -> Outcome {
         Task::Test { list: true, .. } => stages::list(),
         Task::Test { only, skip, .. } => stages::run(&only, &skip),
         Task::Tidy => tidy::run(),
-        Task::Model { shuttle: true, names, .. } => models::shuttle(&names),
+        Task::Model { shuttle: true, names, check } => models::shuttle(&names, check),
         Task::Model { names, check, .. } => models::model(&names, check),
         Task::Mutants { ids, check } => models::mutants(&ids, check),
         Task::Miri => memory::miri(),

@@ -1,7 +1,8 @@
-//! The models of crates/sync under loom and shuttle, their mutants, and the tables of both in docs/ordering.md.
+//! The models of crates/sync under loom, the races of the engine under shuttle, the mutants of both, and their tables in
+//! docs/ordering.md.
 
 use crate::document;
-use crate::orderings::{ORDERINGS, STEPS};
+use crate::orderings::{CHECKS, ORDERINGS, STEPS};
 use crate::process::{self, Outcome, cargo, target_dir};
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::time::Instant;
 const DOCUMENT: &str = "docs/ordering.md";
 
 /// What brings its tables up to date.
-const REMEDY: &str = "run `cargo x model` and `cargo x mutants`";
+const REMEDY: &str = "run `cargo x model`, `cargo x model --shuttle` and `cargo x mutants`";
 
 /// What a model prints when it is done: this, its name, and the columns of its row in the table.
 const REPORT: &str = "model: ";
@@ -22,58 +23,65 @@ const FORBIDDEN: &str = "forbidden: ";
 
 /// Runs the models whose names contain one of `names`, or all, and writes or checks their table.
 pub(crate) fn model(names: &[String], check: bool) -> Outcome {
-    let result = || {
-        let models = Models::build()?;
-        let all = models.list()?;
-        let chosen: Vec<_> = all
-            .iter()
-            .filter(|model| names.is_empty() || names.iter().any(|n| model.contains(n.as_str())))
-            .collect();
-        if chosen.is_empty() {
-            return Err(format!("no model is named so; there are {}", all.join(", ")));
-        }
-        let rows = parallel(&chosen, |model| {
-            let (start, run) = (Instant::now(), models.run(model, None));
-            let passed = run.report.is_some();
-            let verdict = if passed { "holds" } else { "FAILS" };
-            println!("{model}: {verdict} ({:.1} s)", start.elapsed().as_secs_f32());
-            run.report.ok_or_else(|| {
-                println!("{}", run.output);
-                model.as_str()
-            })
-        });
-        let (rows, failed) = split(rows);
-        if !failed.is_empty() {
-            return Err(format!("{} of {} models fail: {}", failed.len(), chosen.len(), failed.join(", ")));
-        }
-        if chosen.len() < all.len() {
-            return Ok(());
-        }
-        let table = table(&["Model", "Schedules", "Preemptions", "Outcomes that were reached"], rows);
-        document::splice(DOCUMENT, REMEDY, "models", &table, check)
-    };
-    result().into()
+    let head = ["Model", "Schedules", "Preemptions", "Outcomes that were reached"];
+    all_of(&LOOM, names, "models", &head, check).into()
 }
 
-/// One ordering or step to leave out, and a model that must notice.
+fn all_of(suite: &Suite, names: &[String], name: &str, head: &[&str], check: bool) -> Result<(), String> {
+    let models = Models::build(suite)?;
+    let all = models.list()?;
+    let chosen: Vec<_> = all
+        .iter()
+        .filter(|model| names.is_empty() || names.iter().any(|n| model.contains(n.as_str())))
+        .collect();
+    if chosen.is_empty() {
+        return Err(format!("no model is named so; there are {}", all.join(", ")));
+    }
+    let rows = parallel(&chosen, |model| {
+        let (start, run) = (Instant::now(), models.run(model, None));
+        let passed = run.report.is_some();
+        let verdict = if passed { "holds" } else { "FAILS" };
+        println!("{model}: {verdict} ({:.1} s)", start.elapsed().as_secs_f32());
+        run.report.ok_or_else(|| {
+            println!("{}", run.output);
+            model.as_str()
+        })
+    });
+    let (rows, failed) = split(rows);
+    if !failed.is_empty() {
+        return Err(format!("{} of {} models fail: {}", failed.len(), chosen.len(), failed.join(", ")));
+    }
+    if chosen.len() < all.len() {
+        return Ok(());
+    }
+    document::splice(DOCUMENT, REMEDY, name, &table(head, rows), check)
+}
+
+/// One ordering, step or check to leave out, and a model that must notice.
 struct Mutant {
+    suite: &'static Suite,
     id: &'static str,
     model: &'static str,
 }
 
 /// Runs the mutants named in `ids`, or all, and writes or checks their tables.
 pub(crate) fn mutants(ids: &[String], check: bool) -> Outcome {
-    let every = ORDERINGS.iter().map(|o| (o.id, o.models)).chain(STEPS.iter().map(|s| (s.id, s.models)));
-    let all: Vec<Mutant> =
-        every.flat_map(|(id, models)| models.iter().map(move |model| Mutant { id, model })).collect();
+    let orderings = ORDERINGS.iter().map(|o| (&LOOM, o.id, o.models));
+    let steps = STEPS.iter().map(|s| (&LOOM, s.id, s.models));
+    let checks = CHECKS.iter().map(|s| (&SHUTTLE, s.id, s.models));
+    let mutants = |(suite, id, models): (&'static Suite, _, &'static [&'static str])| {
+        models.iter().map(move |model| Mutant { suite, id, model })
+    };
+    let all: Vec<Mutant> = orderings.chain(steps).chain(checks).flat_map(mutants).collect();
     let result = || {
         if let Some(unknown) = ids.iter().find(|id| all.iter().all(|m| m.id != **id)) {
             return Err(format!("no mutant is named {unknown}"));
         }
         let chosen: Vec<_> =
             all.iter().filter(|m| ids.is_empty() || ids.iter().any(|id| id == m.id)).collect();
-        let models = Models::build()?;
-        let (killed, survived) = split(parallel(&chosen, |mutant| kill(&models, mutant)));
+        let [loom, shuttle] = [Models::build(&LOOM)?, Models::build(&SHUTTLE)?];
+        let of = |suite| if std::ptr::eq(suite, &LOOM) { &loom } else { &shuttle };
+        let (killed, survived) = split(parallel(&chosen, |mutant| kill(of(mutant.suite), mutant)));
         println!("{} of {} kills", killed.len(), chosen.len());
         if !survived.is_empty() {
             return Err(format!("survived: {}", survived.join(", ")));
@@ -82,14 +90,15 @@ pub(crate) fn mutants(ids: &[String], check: bool) -> Outcome {
             return Ok(());
         }
         document::splice(DOCUMENT, REMEDY, "orderings", &orderings_table(&killed), check)?;
-        document::splice(DOCUMENT, REMEDY, "steps", &steps_table(&killed), check)
+        document::splice(DOCUMENT, REMEDY, "steps", &steps_table(&killed), check)?;
+        document::splice(DOCUMENT, REMEDY, "checks", &checks_table(), check)
     };
     result().into()
 }
 
 /// Runs one model without one ordering or step: what it reports, or, as an error, that it noticed nothing.
 fn kill(models: &Models, mutant: &Mutant) -> Result<(&'static str, String), String> {
-    let Mutant { id, model } = mutant;
+    let Mutant { id, model, .. } = mutant;
     let run = models.run(model, Some(id));
     let report = run.output.lines().find_map(|line| line.split_once(FORBIDDEN));
     match report {
@@ -128,6 +137,11 @@ fn steps_table(killed: &[(&str, String)]) -> String {
     table(&["Step", "Where", "What is left out", "Model", "Without it"], rows.collect())
 }
 
+fn checks_table() -> String {
+    let rows = CHECKS.iter().map(|s| [code(s.id), code(s.place), s.what.into(), list(s.models)].join(" | "));
+    table(&["Check", "Where", "What is left out", "Races that fail without it"], rows.collect())
+}
+
 /// What the models reported in the absence of `id`, each thing once.
 fn without(killed: &[(&str, String)], id: &str) -> String {
     let mut reports: Vec<&str> = killed.iter().filter(|k| k.0 == id).map(|k| k.1.as_str()).collect();
@@ -149,6 +163,19 @@ fn table(head: &[&str], rows: Vec<String>) -> String {
     lines.map(|line| format!("| {line} |\n")).collect()
 }
 
+/// Tests that exist for a model checker alone.
+struct Suite {
+    package: &'static str,
+    test: &'static str,
+    checker: &'static str,
+}
+
+/// The primitives, in every schedule.
+static LOOM: Suite = Suite { package: "rcuwalk-sync", test: "models", checker: "loom" };
+
+/// The engine, in many.
+static SHUTTLE: Suite = Suite { package: "rcuwalk", test: "schedules", checker: "shuttle" };
+
 /// The compiled models.
 struct Models(PathBuf);
 
@@ -160,14 +187,16 @@ struct Run {
 }
 
 impl Models {
-    fn build() -> Result<Models, String> {
+    fn build(suite: &Suite) -> Result<Models, String> {
+        let Suite { package, test, checker } = suite;
         let mut build =
-            cargo("test --quiet --package rcuwalk-sync --test models --no-run --message-format json");
-        process::rustflags(&mut build, "--cfg loom");
-        let messages = process::output(build.env("CARGO_TARGET_DIR", target_dir("loom")))?;
+            cargo(&format!("test --quiet --package {package} --test {test} --no-run --message-format json"));
+        process::rustflags(&mut build, &format!("--cfg {checker}"));
+        let messages = process::output(build.env("CARGO_TARGET_DIR", target_dir(checker)))?;
+        let name = format!(r#""name":"{test}""#);
         let path = messages
             .lines()
-            .filter(|line| line.contains(r#""name":"models""#))
+            .filter(|line| line.contains(&name))
             .find_map(|line| line.split_once(r#""executable":""#)?.1.split_once('"'))
             .map(|(path, _)| path.into());
         path.map(Models).ok_or_else(|| "cargo names no executable for the models".to_owned())
@@ -181,6 +210,8 @@ impl Models {
     fn run(&self, model: &str, mutant: Option<&str>) -> Run {
         let mut command = Command::new(&self.0);
         command.args(["--exact", "--nocapture", model]).env("RUST_BACKTRACE", "0");
+        // Shuttle warns once that it models no weaker orderings, which is what the loom models are for.
+        command.env("SHUTTLE_SILENCE_WARNINGS", "1");
         match mutant {
             Some(id) => command.env("RCUWALK_MUTANT", id),
             None => command.env_remove("RCUWALK_MUTANT"),
@@ -196,13 +227,18 @@ impl Models {
     }
 }
 
-/// The shuttle build of the random histories in `tests/stress.rs`.
-pub(crate) fn shuttle(names: &[String]) -> Outcome {
+/// The races of the engine, and their table; the shuttle build of the random histories in crates/sync.
+pub(crate) fn shuttle(names: &[String], check: bool) -> Outcome {
+    let head = ["Race", "Executions", "Answers that were reached"];
+    all_of(&SHUTTLE, names, "races", &head, check).and_then(|()| histories(names)).into()
+}
+
+/// `tests/stress.rs` of crates/sync; none if only races are named.
+fn histories(names: &[String]) -> Result<(), String> {
     let mut test = cargo("test --quiet --package rcuwalk-sync --test stress -- --nocapture");
     process::rustflags(&mut test, "--cfg shuttle");
-    // Shuttle warns once that it models no weaker orderings, which is what the loom models are for.
     test.args(names).env("CARGO_TARGET_DIR", target_dir("shuttle")).env("SHUTTLE_SILENCE_WARNINGS", "1");
-    process::run(&mut test).into()
+    process::run(&mut test)
 }
 
 /// `work` on all of `items`, on as many processors as there are; the results in the order of the items.

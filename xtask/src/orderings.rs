@@ -11,9 +11,9 @@ pub(crate) struct Ordering {
     pub(crate) models: &'static [&'static str],
 }
 
-/// A step of a lockless protocol, as `tests/tree` mirrors it from the engine.
+/// A step of a lockless protocol: as `tests/tree` mirrors it from the engine, or the engine's own check.
 pub(crate) struct Step {
-    /// Its name in `without("…")`.
+    /// Its name in `without("…")`, or in `step!("…", …)`.
     pub(crate) id: &'static str,
     /// The function of the engine.
     pub(crate) place: &'static str,
@@ -174,5 +174,75 @@ pub(crate) const STEPS: &[Step] = &[
         place: "detach_idle",
         what: "raising and lowering the mount's count before it is looked at",
         models: &["umount_vs_pin"],
+    },
+];
+
+/// The checks of the engine's own walk, each in a `step!`, and the races in `crates/vfs/tests/schedules.rs` that need it.
+pub(crate) const CHECKS: &[Step] = &[
+    Step {
+        id: "revalidate",
+        place: "revalidate",
+        what: "the check of a dentry's count after a refusal, and wherever else the walk asks for it",
+        models: &["refusal_vs_reuse"],
+    },
+    Step {
+        id: "permission",
+        place: "permission",
+        what: "the second look, if the inode changed while it was asked for permission",
+        models: &["owner_after_mode_vs_walk"],
+    },
+    Step {
+        id: "parent",
+        place: "walk_names, lookup_fast",
+        what: "after a hit, the check that the directory has not moved",
+        models: &["walk_vs_reuse"],
+    },
+    Step {
+        id: "missing-table",
+        place: "prove_missing",
+        what: "after a miss, the check that the table was not replaced",
+        models: &["walk_vs_growth"],
+    },
+    Step {
+        id: "missing-entries",
+        place: "prove_missing",
+        what: "after a miss, the check that the directory's entries have not changed",
+        models: &["exchange_vs_remembered_path"],
+    },
+    Step {
+        id: "mounts",
+        place: "check_mounts",
+        what: "where a mount is crossed, the check that nothing was mounted or unmounted",
+        models: &["mount_vs_walk"],
+    },
+    Step {
+        id: "confirm",
+        place: "confirm",
+        what: "the check of the last dentry after its inode was read",
+        models: &["walk_vs_reuse"],
+    },
+    Step {
+        id: "legitimize",
+        place: "Store::legitimize",
+        what: "the check of the dentry's count after the reference was taken",
+        models: &["unlink_vs_open", "walk_vs_reuse"],
+    },
+    Step {
+        id: "legitimize-mounts",
+        place: "Kernel::legitimize",
+        what: "the check of the mounts' count after the reference to the mount was taken",
+        models: &["mount_vs_walk"],
+    },
+    Step {
+        id: "remembered-dentry",
+        place: "remembered",
+        what: "the check that the remembered dentry is still the same",
+        models: &["unlink_vs_open"],
+    },
+    Step {
+        id: "remembered-missing",
+        place: "remembered",
+        what: "the check that the directory in which a name was missing has not changed",
+        models: &["unlink_vs_open"],
     },
 ];

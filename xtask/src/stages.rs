@@ -16,7 +16,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "doc", about: "the examples in the documentation", run: doc },
     Stage { name: "models", about: "loom models of crates/sync", run: || models::model(&[], true) },
     Stage { name: "mutants", about: "each ordering and step removed", run: || models::mutants(&[], true) },
-    Stage { name: "shuttle", about: "random schedules of larger histories", run: || models::shuttle(&[]) },
+    Stage { name: "shuttle", about: "the engine in random schedules", run: || models::shuttle(&[], true) },
     Stage { name: "miri", about: "undefined behaviour in crates/sync", run: memory::miri },
     Stage { name: "asan", about: "the address sanitizer on crates/sync", run: memory::asan },
     Stage { name: "valgrind", about: "valgrind on crates/sync", run: memory::valgrind },

@@ -2,7 +2,7 @@
 
 mod source;
 
-use crate::orderings::{ORDERINGS, STEPS};
+use crate::orderings::{CHECKS, ORDERINGS, STEPS};
 use crate::process::{self, Outcome, cargo, root, works};
 use source::{code_of, words};
 use std::collections::BTreeSet;
@@ -45,8 +45,8 @@ struct File {
 pub(crate) fn run() -> Outcome {
     let clippy = |targets: &str| cargo(&format!("clippy --quiet {targets} -- --deny warnings"));
     // The tests that only exist for a model checker.
-    let checked = |checker: &str, test: &str| {
-        let mut clippy = clippy(&format!("--package rcuwalk-sync --test {test}"));
+    let checked = |checker: &str, package: &str, test: &str| {
+        let mut clippy = clippy(&format!("--package {package} --test {test}"));
         process::rustflags(&mut clippy, &format!("--cfg {checker}"));
         clippy.env("CARGO_TARGET_DIR", process::target_dir(checker));
         clippy
@@ -59,8 +59,9 @@ pub(crate) fn run() -> Outcome {
         clippy("--workspace --all-targets"),
         // The runner of rows alone, for others' file systems.
         clippy("--package rcuwalk-oracle --no-default-features"),
-        checked("loom", "models"),
-        checked("shuttle", "stress"),
+        checked("loom", "rcuwalk-sync", "models"),
+        checked("shuttle", "rcuwalk-sync", "stress"),
+        checked("shuttle", "rcuwalk", "schedules"),
         doc,
     ];
     let mut wrong: Vec<String> =
@@ -267,6 +268,12 @@ fn check_orderings(files: &[File], wrong: &mut Vec<String>) {
     for id in steps.symmetric_difference(&listed) {
         wrong
             .push(format!("{id}: in crates/sync/tests and in xtask/src/orderings.rs must be the same steps"));
+    }
+    let engine = files.iter().filter(|file| file.path.starts_with("crates/vfs/src/"));
+    let checks: BTreeSet<&str> = engine.flat_map(|file| quoted(&file.text, "step!(\"")).collect();
+    let listed: BTreeSet<&str> = CHECKS.iter().map(|s| s.id).collect();
+    for id in checks.symmetric_difference(&listed) {
+        wrong.push(format!("{id}: in crates/vfs/src and in xtask/src/orderings.rs must be the same checks"));
     }
 }
 

@@ -1,12 +1,11 @@
 //! Type-stable objects addressed by 32-bit handles.
 
 use crate::AllocError;
-use crate::facade::Mutex;
+use crate::lock::{Mutex, PoisonError};
 #[cfg(not(any(loom, shuttle)))]
 use crate::mem::Region;
 #[cfg(not(any(loom, shuttle)))]
 use std::marker::PhantomData;
-use std::sync::PoisonError;
 
 /// A slot number. Handle 0 is never given out, so it can stand for "none".
 pub type Handle = u32;

@@ -4,9 +4,8 @@
 //! words out and validates the owner's count; a string freed and used again meanwhile reads as garbage of a bounded
 //! length, which the count then rejects.
 
-use crate::facade::Mutex;
+use crate::lock::{Mutex, PoisonError};
 use crate::{AllocError, Arena, Handle, Racy64};
-use std::sync::PoisonError;
 
 /// The longest string: an extended attribute's value with its name, and room to spare.
 pub const MAX_LEN: usize = 1 << 17;

@@ -1,23 +1,21 @@
 //! One name for each primitive, whether the program runs, or loom or shuttle explores it.
 //!
-//! `--cfg loom` and `--cfg shuttle` select the model checkers. Under loom the environment variable `RCUWALK_MUTANT`
-//! names one ordering that is then weakened, so that a test run can show that its model notices.
+//! `--cfg loom` and `--cfg shuttle` select the model checkers. Under them the environment variable `RCUWALK_MUTANT` names one
+//! ordering that is then weakened, or one step of the walk that is left out, so that a test run can show that its model notices.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
-};
+pub use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
-};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
-};
+pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Waits a moment for another thread, for the `tries`-th time: at first on the processor, then, since a writer may have
 /// been preempted in the middle of its change, by giving the processor up.
@@ -36,19 +34,28 @@ pub(crate) fn relax(tries: u32) {
     let _ = tries;
 }
 
-/// Whether this run tests the mutant without the ordering `id`.
-#[cfg(loom)]
-pub(crate) fn removed(id: &str) -> bool {
+/// Whether this run tests the mutant without the ordering or the step `id`.
+#[cfg(any(loom, shuttle))]
+pub fn removed(id: &str) -> bool {
     use std::sync::LazyLock;
     static MUTANT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("RCUWALK_MUTANT").ok());
     MUTANT.as_deref() == Some(id)
 }
 
-/// Whether this run tests the mutant without the ordering `id`: never, outside loom.
-#[cfg(not(loom))]
+/// Whether this run tests the mutant without the ordering or the step `id`: never, outside the model checkers.
+#[cfg(not(any(loom, shuttle)))]
 #[inline(always)]
-pub(crate) const fn removed(_id: &str) -> bool {
+pub const fn removed(_id: &str) -> bool {
     false
+}
+
+/// A check that the lockless walk depends on: whether it fails. In the mutant without the step `$id` it never does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! step {
+    ($id:literal, $fails:expr) => {
+        !$crate::removed($id) && $fails
+    };
 }
 
 /// The ordering `$order`, or `$weaker` (`Relaxed` unless given) in the mutant that removes `$id`.

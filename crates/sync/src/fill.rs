@@ -11,7 +11,8 @@
 //! Kernel: arch/x86/lib/memset_64.S, and the thread on clearing small buffers. Differs: a kernel has to do without vector
 //! registers.
 
-use crate::facade::{AtomicU32, AtomicU64, Ordering};
+// Not the facade's: an instrument decides nothing that a model could explore, and a static holds no model's atomics.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// One way to clear memory.

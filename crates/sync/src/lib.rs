@@ -11,6 +11,7 @@
 //! | [`arena`] | slots addressed by 32-bit handle in one reserved range that never moves |
 //! | [`blob`] | immutable byte strings (long names, symlink bodies, ACLs, xattrs) in the same kind of memory |
 //! | [`seqcount`] | sequence counts: writers exclude each other, readers validate |
+//! | [`lock`] | the locks, or those of a model checker |
 //! | [`lockref`] | a reference count that can be taken only while it is not zero |
 //! | [`chains`] | the resizable hash chains of the directory cache |
 //! | [`racy`] | words that are read while they may be written, and sums nobody decides by |
@@ -31,17 +32,18 @@ pub mod blob;
 pub mod budget;
 pub mod chains;
 pub mod cpumask;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod fill;
+pub mod lock;
 pub mod lockref;
 #[cfg(not(any(loom, shuttle)))]
 mod mem;
 pub mod name;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod percpu;
 pub mod racy;
 pub mod seqcount;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod slab;
 
 #[doc(hidden)]
@@ -50,11 +52,17 @@ pub use arena::{Arena, Handle, View};
 pub use blob::Blobs;
 pub use budget::Budget;
 pub use chains::{Chains, ChainsView, ChainsWriter, Found, Link, Nodes};
+#[doc(hidden)]
+pub use facade::removed;
 pub use lockref::LockRef;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use percpu::PerCpu;
 pub use racy::{Counter, Racy32, Racy64, Serial};
 pub use seqcount::{SeqCount, SeqWrite};
+
+/// Whether a model checker runs this build. Its words are larger than those of a processor, so what asserts a layout, or makes
+/// room for many of them, asks.
+pub const MODELLED: bool = cfg!(any(loom, shuttle));
 
 /// A reservation of address space that the system refused, or an arena with no slot left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! One of a thing for each processor.
 
 use crate::cpumask::{CpuCount, CpuMask};
-use crate::facade::{AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
+// Not the facade's: which of the slots a thread comes to changes no answer, and a static holds no model's atomics.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of a mask: room for 256 processors. Where there are more, they share.
 const WORDS: usize = 4;

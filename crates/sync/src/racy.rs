@@ -46,19 +46,20 @@ racy!(Racy64, AtomicU64, u64);
 /// A statistic: a sum that many threads add to and nobody decides by.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct Counter(AtomicU64);
+// Outside the models, as it orders nothing.
+pub struct Counter(std::sync::atomic::AtomicU64);
 
 impl Counter {
     /// Adds `n`. Writes shared memory: not for hot paths.
     pub fn add(&self, n: u64) {
         // Relaxed: a sum orders nothing.
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.0.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The sum so far.
     pub fn get(&self) -> u64 {
         // Relaxed: as above.
-        self.0.load(Ordering::Relaxed)
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
@@ -69,7 +70,7 @@ impl Counter {
 /// assert_ne!(TICKETS.next(), TICKETS.next());
 /// ```
 #[derive(Debug)]
-// Outside the models: it orders nothing, and a static cannot hold an atomic of theirs.
+// As above, and a static cannot hold an atomic of theirs.
 pub struct Serial(std::sync::atomic::AtomicU64);
 
 impl Serial {

@@ -18,10 +18,11 @@
 //! Kernel: mm/slub.c, mm/slab.h `slab_want_init_on_alloc()`. Differs: the kernel has no opt-out by name.
 
 use crate::fill::{self, Site};
+use crate::lock::{Mutex, PoisonError};
 use crate::{AllocError, Counter};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The environment variable with the operator's [`Policy`].
 pub const POLICY_VARIABLE: &str = "RCUWALK_INIT_ON_ALLOC";

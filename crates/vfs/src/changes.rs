@@ -21,10 +21,11 @@ use crate::pages::FileData;
 use crate::perm::IFLAGS_KEPT;
 use crate::store::{Contents, Namespace, NsGuard};
 use crate::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use rcuwalk_sync::lock::{Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::Arc;
 
 /// What makes a file system's state durable.
 pub trait Backing: std::fmt::Debug + Send + Sync {

@@ -7,7 +7,9 @@
 use crate::store::{Namespace, Slot, Store};
 use crate::uapi::{S_IFDIR, S_IFLNK, S_IFMT};
 use rcuwalk_sync::name::{self, Component};
-use rcuwalk_sync::{ChainsView, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, View, type_stable};
+use rcuwalk_sync::{
+    ChainsView, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount, View, step, type_stable,
+};
 
 /// The longest name kept inside the dentry; longer ones lie in the blob store.
 pub(crate) const INLINE_NAME: usize = 40;
@@ -40,7 +42,7 @@ type_stable! {
     }
 }
 
-const _: () = assert!(size_of::<Dentry>() == 64, "a hit reads one cache line");
+const _: () = assert!(MODELLED || size_of::<Dentry>() == 64, "a hit reads one cache line");
 
 /// The flags of a dentry: the length of its name, the type of its inode, and its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -277,7 +279,7 @@ impl Store {
             return false;
         }
         // The reference keeps the slot from being used again, so what the count says now stays true.
-        let stale = self.dentry(seen.dentry).seq.retry(seen.seq);
+        let stale = step!("legitimize", self.dentry(seen.dentry).seq.retry(seen.seq));
         if stale {
             self.dput(seen.dentry);
         }

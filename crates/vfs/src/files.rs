@@ -9,8 +9,9 @@ use crate::mount::Path;
 use crate::store::Contents;
 use crate::uapi::FD_CLOEXEC;
 use crate::userns::UserNamespace;
+use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
 use rcuwalk_sync::{Handle, Racy32, Racy64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// A counted reference to an open file. Who holds the only one finds that out by reading, not by changing the count.
 pub(crate) type FileArc = triomphe::Arc<File>;

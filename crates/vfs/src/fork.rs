@@ -14,8 +14,9 @@ use crate::store::Namespace;
 use crate::sysctl::Sysctl;
 use crate::task::{Ids, Task};
 use crate::uapi::*;
+use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::{Racy32, Racy64};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// `RLIMIT_NOFILE` of a fresh task.
 const DEFAULT_NOFILE: u64 = 1024;
@@ -108,7 +109,7 @@ impl FsOwner {
         owner
     }
 
-    fn users(&self) -> std::sync::MutexGuard<'_, Vec<i32>> {
+    fn users(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<i32>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,7 +167,7 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Weak<T>>> {
+    fn list(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<Weak<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,8 +4,8 @@
 //! lock, under its sequence count.
 
 use crate::mount::Path;
+use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::{Racy32, SeqCount};
-use std::sync::{Mutex, PoisonError};
 
 /// See the module. Holds a reference to each of its two dentries.
 #[derive(Debug, Default)]

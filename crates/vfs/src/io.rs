@@ -17,7 +17,8 @@ use crate::store::{Contents, FIRST_OFFSET, Namespace};
 use crate::task::Task;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
-use std::sync::{Arc, PoisonError};
+use rcuwalk_sync::lock::PoisonError;
+use std::sync::Arc;
 
 /// The largest file: offsets are signed.
 const MAX_FILE_SIZE: u64 = i64::MAX as u64;

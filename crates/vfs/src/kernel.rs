@@ -23,10 +23,11 @@ use crate::uapi::{PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT, Timespec};
 use crate::userns::UserNamespace;
 use crate::variants::{VariantBits, Variants};
 use rcuwalk_sync::fill::Site;
+use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::slab::{Cache, CacheInfo, Init, Policy as InitOnAlloc, Slabs};
-use rcuwalk_sync::{Counter, Handle, PerCpu, Racy32};
+use rcuwalk_sync::{Counter, Handle, MODELLED, PerCpu, Racy32};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Gives the present time. Inode times are stamped with it.
@@ -288,11 +289,16 @@ impl VfsBuilder {
     ///
     /// `ENOMEM` if the system refuses the address space for the capacity.
     pub fn build(self) -> Result<Vfs> {
-        // The name hash is keyed, so that a hostile tree cannot choose its collisions.
+        // The name hash is keyed, so that a hostile tree cannot choose its collisions. A model checker runs one schedule
+        // twice, which then has to be the same.
         let random = RandomState::new();
-        let seed = random.hash_one(0);
-        let mut numbers = 1u64..;
-        let paths = PathTable::new(self.path_table, || random.hash_one(numbers.next()))?;
+        let mut numbers = 0..;
+        let mut key = || {
+            let number: u64 = numbers.next().unwrap_or_default();
+            if MODELLED { number.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { random.hash_one(number) }
+        };
+        let seed = key();
+        let paths = PathTable::new(self.path_table, key)?;
         let (mounts, state) = MountTable::new()?;
         let store = Store::new(self.capacity, seed, state)?;
         let now = (self.clock)();

@@ -397,7 +397,7 @@ impl<'a> Loader<'a> {
         let budget = self.kernel.budget(&self.ns, ROOT_MOUNT)?;
         let contents = store.contents(&mut self.ns, inode, &budget)?;
         // Nobody waits for the name space lock with these contents locked: nobody has the file open yet.
-        let mut pages = contents.data.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pages = contents.data.write().unwrap_or_else(rcuwalk_sync::lock::PoisonError::into_inner);
         edit(&mut pages, &budget)?;
         let _change = store.open_inode(&mut self.ns, inode);
         i.mode.set(i.mode.get() & !flags::NO_CONTENT);

@@ -9,8 +9,8 @@ use crate::fork::FilesOwner;
 use crate::task::Task;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
+use rcuwalk_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Two kinds of locks that know nothing of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

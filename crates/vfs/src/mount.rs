@@ -22,12 +22,13 @@ use crate::perm::{self, InodeAttr, watched};
 use crate::store::{InodeInit, Namespace, Store, Table};
 use crate::trace::{Rule, Spot};
 use crate::userns::{IdView, MountIdmap, UserNamespace};
+use rcuwalk_sync::lock::RwLock;
 use rcuwalk_sync::{
-    Arena, Chains, ChainsWriter, Handle, Link, LockRef, Nodes, Racy32, Racy64, SeqCount, chains::Found,
-    type_stable,
+    Arena, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
+    chains::Found, step, type_stable,
 };
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
 type_stable! {
     /// One mount. All but the counts is written under the lock; where it is attached, also under [`MountTable::seq`].
@@ -61,7 +62,8 @@ type_stable! {
     }
 }
 
-const _: () = assert!(size_of::<Mount>() <= 64, "a walk that crosses reads one line of the mount");
+const _: () =
+    assert!(MODELLED || size_of::<Mount>() <= 64, "a walk that crosses reads one line of the mount");
 
 /// What a mount forbids, how it keeps access times, and what of it cannot be changed. Kernel: include/linux/mount.h
 /// `MNT_*`.
@@ -119,7 +121,7 @@ pub(crate) const ROOT_SB: u32 = 1;
 pub(crate) const INIT_MNT_NS: u32 = 1;
 
 /// The most mounts there can be: more are `ENOSPC`. Kernel: the default of `fs.mount-max`, rounded up.
-const MAX_MOUNTS: u32 = 1 << 17;
+const MAX_MOUNTS: u32 = if MODELLED { 1 << 4 } else { 1 << 17 };
 
 /// The mounts, as walkers read them.
 #[derive(Debug)]
@@ -166,7 +168,7 @@ impl Views {
         if sb_ns.is_init() && idmap.is_none() {
             return Ok(0);
         }
-        let mut next = self.next.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut next = self.next.write().unwrap_or_else(rcuwalk_sync::lock::PoisonError::into_inner);
         let same = |view: &View| view.sb_ns.is(sb_ns) && view.idmap.as_ref() == idmap;
         if let Some(number) = (1..=*next).find(|&number| self.get(number).is_some_and(same)) {
             return Ok(number);
@@ -550,7 +552,7 @@ impl Kernel {
         if !self.mntget_not_zero(at.mnt) {
             return Err(Bail::MountMoved);
         }
-        if self.mounts.seq.retry(m_seq) {
+        if step!("legitimize-mounts", self.mounts.seq.retry(m_seq)) {
             self.mntput(at.mnt);
             return Err(Bail::MountMoved);
         }

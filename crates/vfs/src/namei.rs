@@ -52,7 +52,7 @@ use crate::uapi::{
     NAME_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, S_IFLNK,
 };
 use crate::variants::SearchCheck;
-use rcuwalk_sync::{Handle, Racy32, name};
+use rcuwalk_sync::{Handle, Racy32, name, step};
 
 /// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -490,7 +490,7 @@ impl<'a> Nameidata<'a> {
         loop {
             let seq = if RCU { i.seq.begin() } else { i.seq.wait() };
             let answer = self.kernel.racy_permission(at.mnt, i, self.cred, mask);
-            if !i.seq.retry(seq) {
+            if !step!("permission", i.seq.retry(seq)) {
                 return answer.map_err(Stop::Fail);
             }
             if RCU {
@@ -502,7 +502,7 @@ impl<'a> Nameidata<'a> {
     /// Fails unless `seen` is still what was seen.
     #[inline(always)]
     pub(crate) fn revalidate(&self, seen: Seen) -> Walk<()> {
-        if self.kernel.store.dentry(seen.dentry).seq.retry(seen.seq) {
+        if step!("revalidate", self.kernel.store.dentry(seen.dentry).seq.retry(seen.seq)) {
             return Err(Stop::Retry(Bail::DentryMoved));
         }
         Ok(())
@@ -530,7 +530,7 @@ impl<'a> Nameidata<'a> {
         }
         let tree = self.kernel.store.tree();
         match tree.d_lookup_rcu(at.seen.dentry, name) {
-            Look::Hit(_) if tree.retry(at.seen) => Err(Stop::Retry(Bail::DentryMoved)),
+            Look::Hit(_) if step!("parent", tree.retry(at.seen)) => Err(Stop::Retry(Bail::DentryMoved)),
             Look::Hit(child) => Ok(child),
             Look::Miss => self.prove_missing(at, name),
             Look::Astray => Err(Stop::Retry(Bail::Astray)),
@@ -553,10 +553,10 @@ impl<'a> Nameidata<'a> {
             Look::Astray => return Err(Stop::Retry(Bail::Astray)),
             Look::Miss => {}
         }
-        if store.chains.retry(table) {
+        if step!("missing-table", store.chains.retry(table)) {
             return Err(Stop::Retry(Bail::Astray));
         }
-        if dir.seq.retry(entries) {
+        if step!("missing-entries", dir.seq.retry(entries)) {
             return Err(Stop::Retry(Bail::DirChanged));
         }
         self.revalidate(at.seen)?;
@@ -686,7 +686,8 @@ impl<'a> Nameidata<'a> {
 
     /// Fails if anything was mounted or unmounted since the walk started.
     fn check_mounts(&self) -> Walk<()> {
-        if self.kernel.mounts.seq.retry(self.m_seq) { Err(Stop::Retry(Bail::MountMoved)) } else { Ok(()) }
+        let moved = step!("mounts", self.kernel.mounts.seq.retry(self.m_seq));
+        if moved { Err(Stop::Retry(Bail::MountMoved)) } else { Ok(()) }
     }
 
     /// Lets go of a child that a lookup gave; in RCU-walk makes sure that it was one.
@@ -1115,7 +1116,7 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     pub(crate) fn confirm(&self, found: Candidate) -> bool {
         let moved = self.kernel.mounts.seq.retry(found.m_seq);
-        if !self.kernel.store.tree().retry(found.position.seen) && !moved {
+        if !step!("confirm", self.kernel.store.tree().retry(found.position.seen)) && !moved {
             self.kernel.mount_used(found.position.mnt);
             return true;
         }
@@ -1208,11 +1209,12 @@ impl<'a> Walker<'a> {
         let seen = Seen { dentry, seq: d.seq.begin(), meta: Meta(d.meta.get()) };
         // As long as the dentry's count stands it has the name and the parent it had, and if nothing on the way
         // to it changed either, up to after that was read, then this is where the path leads.
-        if seen.seq != seq {
+        if step!("remembered-dentry", seen.seq != seq) {
             return Known::Unknown(None);
         }
         if let Led::Missing { entries, .. } = led {
-            if store.inode(d.inode.get()).seq.retry(entries) || d.seq.retry(seq) {
+            let made = step!("remembered-missing", store.inode(d.inode.get()).seq.retry(entries));
+            if made || d.seq.retry(seq) {
                 return Known::Unknown(None);
             }
         } else if lookup.directory && !seen.meta.is_dir() {
@@ -1328,7 +1330,7 @@ impl<'a> Walker<'a> {
                 Look::Miss if behind.is_none() => break Halt::Missing,
                 _ => break Halt::Undecided,
             };
-            if tree.retry(Seen { dentry, seq, meta: Meta(meta) }) {
+            if step!("parent", tree.retry(Seen { dentry, seq, meta: Meta(meta) })) {
                 break Halt::Undecided;
             }
             match behind {

@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::perm;
 use crate::task::Task;
 use crate::uapi::*;
-use std::sync::PoisonError;
+use rcuwalk_sync::lock::PoisonError;
 
 /// What fallocate does, parsed from its mode. Others there are, but not for tmpfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, Vfs};
 use crate::mount::{Path, flags};
 use crate::perm::InodeAttr;
 use rcuwalk_sync::Handle;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
 
 /// Where something was seen: an inode through a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -179,6 +179,7 @@ impl Writer<'_> {
                 root.chmod(&from, mode).unwrap();
                 match object {
                     Object::Dir { open: is, .. } | Object::File { open: is } => *is = open,
+                    Object::Link { .. } => {}
                 }
             }
             7 => {

@@ -5,6 +5,8 @@
 //! the start and the end of the call. So "an object that was at no moment at that path", and a refusal or a success that
 //! no moment explains, are not.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An inode number.
@@ -17,6 +19,8 @@ pub(crate) enum Object {
     Dir { open: bool, names: BTreeMap<&'static str, Ino> },
     /// Whether others may read it.
     File { open: bool },
+    /// Where it leads: from the root, or from the directory that it is in.
+    Link { absolute: bool, body: Vec<&'static str> },
 }
 
 /// A moment.
@@ -56,7 +60,7 @@ impl State {
     pub(crate) fn names(&self, dir: Ino) -> Option<&BTreeMap<&'static str, Ino>> {
         match self.objects.get(&dir)? {
             Object::Dir { names, .. } => Some(names),
-            Object::File { .. } => None,
+            Object::File { .. } | Object::Link { .. } => None,
         }
     }
 
@@ -64,6 +68,16 @@ impl State {
         match self.objects.get_mut(&dir) {
             Some(Object::Dir { names, .. }) => names,
             other => panic!("{dir} is no directory but {other:?}"),
+        }
+    }
+
+    /// The same for somebody who may do anything.
+    pub(crate) fn open_all(&mut self) {
+        for object in self.objects.values_mut() {
+            match object {
+                Object::Dir { open, .. } | Object::File { open } => *open = true,
+                Object::Link { .. } => {}
+            }
         }
     }
 
@@ -90,59 +104,82 @@ impl State {
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         match self.objects.get(&ino) {
             Some(Object::Dir { open, .. } | Object::File { open }) => *open,
-            None => false,
+            Some(Object::Link { .. }) | None => false,
         }
     }
-}
-
-/// For objects, the first moment at which a walk can have come there.
-type Reached = BTreeMap<Ino, usize>;
-
-fn reach(reached: &mut Reached, ino: Ino, at: usize) {
-    let first = reached.entry(ino).or_insert(at);
-    *first = at.min(*first);
 }
 
 /// Every answer to `question` about `path` that the moments of `states`, in this order, explain.
-pub(crate) fn allowed(states: &[State], path: &[&str], question: Question) -> BTreeSet<Answer> {
-    let mut answers = BTreeSet::new();
-    let from = |at: usize| (at..states.len()).map(|t| (t, &states[t]));
-    let mut here = Reached::from([(states[0].root, 0)]);
-    for name in path {
-        let (mut searched, mut found, mut next) = (Reached::new(), Reached::new(), Reached::new());
-        for (&dir, &at) in &here {
-            for (t, state) in from(at) {
-                match state.objects.get(&dir) {
-                    Some(Object::Dir { open: true, .. }) => reach(&mut searched, dir, t),
-                    Some(Object::Dir { open: false, .. }) => drop(answers.insert(Answer::Refused)),
-                    Some(Object::File { .. }) => drop(answers.insert(Answer::NotDir)),
-                    // It is yet to be made.
-                    None => {}
-                }
+pub(crate) fn allowed(states: &[State], path: &[&'static str], question: Question) -> BTreeSet<Answer> {
+    let mut walks = Walks { states, question, reached: BTreeMap::new(), answers: BTreeSet::new() };
+    walks.walk(states[0].root, 0, path);
+    walks.answers
+}
+
+/// All the walks that one call can have made.
+struct Walks<'s> {
+    states: &'s [State],
+    question: Question,
+    /// Where a walk can have come, what it had before it, and the first moment at which it can have been there.
+    reached: BTreeMap<(Ino, Vec<&'static str>), usize>,
+    answers: BTreeSet<Answer>,
+}
+
+/// The moments from `at` on.
+fn from(states: &[State], at: usize) -> impl Iterator<Item = (usize, &State)> {
+    states.iter().enumerate().skip(at)
+}
+
+impl Walks<'_> {
+    /// Walks `path` from `dir`, from moment `at` on.
+    fn walk(&mut self, dir: Ino, at: usize, path: &[&'static str]) {
+        let states = self.states;
+        let first = self.reached.entry((dir, path.to_vec())).or_insert(usize::MAX);
+        if *first <= at {
+            return;
+        }
+        *first = at;
+        let Some((name, rest)) = path.split_first() else { return self.end(dir, at) };
+        let mut searched = None;
+        for (t, state) in from(states, at) {
+            match state.objects.get(&dir) {
+                Some(Object::Dir { open: true, .. }) => searched = searched.or(Some(t)),
+                Some(Object::Dir { open: false, .. }) => drop(self.answers.insert(Answer::Refused)),
+                Some(Object::File { .. }) => drop(self.answers.insert(Answer::NotDir)),
+                // A link was followed before this, and what is not there is yet to be made.
+                Some(Object::Link { .. }) | None => {}
             }
         }
-        for (&dir, &at) in &searched {
-            for (t, state) in from(at) {
-                match state.names(dir).and_then(|names| names.get(name)) {
-                    Some(&child) => reach(&mut found, child, t),
-                    None => drop(answers.insert(Answer::Missing)),
-                }
+        for (t, state) in searched.into_iter().flat_map(|at| from(states, at)) {
+            match state.names(dir).and_then(|names| names.get(name)) {
+                Some(&child) => self.step(dir, child, t, rest),
+                None => drop(self.answers.insert(Answer::Missing)),
             }
         }
-        for (&child, &at) in &found {
-            from(at).for_each(|(t, state)| reach(&mut next, state.covered(child), t));
-        }
-        here = next;
     }
-    for (&ino, &at) in &here {
-        match question {
-            Question::Stat => drop(answers.insert(Answer::Found(ino))),
+
+    /// Steps to `child`, found in `dir` at moment `at`: to what covers it, or where it leads.
+    fn step(&mut self, dir: Ino, child: Ino, at: usize, rest: &[&'static str]) {
+        let states = self.states;
+        if let Some(Object::Link { absolute, body }) = self.states[at].objects.get(&child) {
+            let start = if *absolute { self.states[at].root } else { dir };
+            return self.walk(start, at, &[body, rest].concat());
+        }
+        for (t, state) in from(states, at) {
+            self.walk(state.covered(child), t, rest);
+        }
+    }
+
+    fn end(&mut self, ino: Ino, at: usize) {
+        let states = self.states;
+        match self.question {
+            Question::Stat => drop(self.answers.insert(Answer::Found(ino))),
             Question::Open => {
-                for (_, state) in from(at).filter(|(_, state)| state.objects.contains_key(&ino)) {
-                    answers.insert(if state.is_open(ino) { Answer::Opened(ino) } else { Answer::Refused });
+                for (_, state) in from(states, at).filter(|(_, state)| state.objects.contains_key(&ino)) {
+                    let answer = if state.is_open(ino) { Answer::Opened(ino) } else { Answer::Refused };
+                    self.answers.insert(answer);
                 }
             }
         }
     }
-    answers
 }
