@@ -209,8 +209,7 @@ impl Race {
             let answers = self.execute(&survey, entries);
             seen.lock().unwrap().extend(answers);
         });
-        let reached = std::mem::take(&mut *reached.lock().unwrap());
-        reached
+        std::mem::take(&mut *reached.lock().unwrap())
     }
 
     /// One task as each way to walk has it, then the row of the table.
