@@ -15,6 +15,7 @@ mod python;
 mod report;
 mod rows;
 mod stages;
+mod suites;
 mod tidy;
 
 /// It steps through x86-64 machine code on Linux.
@@ -112,6 +113,26 @@ enum Task {
         #[arg(long)]
         header: bool,
     },
+    /// Suites that others wrote, on a tmpfs and on mounts of rcuwalk; needs root and /dev/fuse
+    ///
+    /// A test that does not pass as it does on tmpfs has failed, unless suites/expected.toml says why.
+    Suites {
+        /// Only in this directory, of whatever file system
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["mode", "peers"])]
+        on: Option<std::path::PathBuf>,
+        /// Only these suites
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        only: Vec<String>,
+        /// Only this mode of mount, beside the tmpfs
+        #[arg(long, value_parser = ["as-seen", "engine"])]
+        mode: Option<String>,
+        /// Other file systems in user space, too, where installed; their failures do not count
+        #[arg(long)]
+        peers: bool,
+        /// Where the record goes, instead of target/suites.json
+        #[arg(long, value_name = "FILE")]
+        output: Option<std::path::PathBuf>,
+    },
     /// Writes the tables of docs/parity.md: what the rows say, and what every backend makes of them; needs root
     Parity {
         /// Fail if a table would change, instead of writing it
@@ -167,6 +188,9 @@ fn run(task: Task) -> Outcome {
         Task::Capi { header: true, .. } => capi::header(false).into(),
         Task::Capi { .. } => capi::run(),
         Task::Oracle { ops, seed, ext4 } => oracle::run(ops, None, seed, ext4),
+        Task::Suites { on, only, mode, peers, output } => {
+            suites::run(&suites::Options { on, only, mode, peers, output })
+        }
         Task::Parity { check } => parity::run(check),
         Task::Report { check } => report::run(check),
     }

@@ -1,7 +1,7 @@
 //! `cargo x test`: everything that must pass, one stage after the other.
 
 use crate::process::{self, Outcome, cargo, target_dir};
-use crate::{capi, disasm, memory, models, oracle, parity, python, report, rows, tidy};
+use crate::{capi, disasm, memory, models, oracle, parity, python, report, rows, suites, tidy};
 use std::time::Instant;
 
 struct Stage {
@@ -32,6 +32,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "fuzz", about: "random calls on this kernel and the engine", run: || oracle::stage(false) },
     Stage { name: "fuzz-ext4", about: "the same, the kernel's side on ext4", run: || oracle::stage(true) },
     Stage { name: "disasm", about: "lookups write nothing shared", run: disasm::run },
+    Stage { name: "suites", about: "suites that others wrote, on mounts of rcuwalk", run: suites::stage },
     Stage { name: "parity", about: "the tables of docs/parity.md", run: || parity::run(true) },
     Stage { name: "report", about: "the tables in the documents", run: || report::run(true) },
     Stage { name: "bench", about: "the main job and the ablations once, quickly", run: bench },
