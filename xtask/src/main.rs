@@ -7,9 +7,11 @@ mod disasm;
 mod document;
 mod memory;
 mod models;
+mod mounts;
 mod oracle;
 mod orderings;
 mod parity;
+mod place;
 mod process;
 mod python;
 mod report;
@@ -133,6 +135,12 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         output: Option<std::path::PathBuf>,
     },
+    /// Times the same work on a tmpfs, on mounts of rcuwalk and on other file systems in user space; needs root and /dev/fuse
+    Mounts {
+        /// Fewer and shorter rounds, and no record
+        #[arg(long)]
+        quick: bool,
+    },
     /// Writes the tables of docs/parity.md: what the rows say, and what every backend makes of them; needs root
     Parity {
         /// Fail if a table would change, instead of writing it
@@ -191,6 +199,7 @@ fn run(task: Task) -> Outcome {
         Task::Suites { on, only, mode, peers, output } => {
             suites::run(&suites::Options { on, only, mode, peers, output })
         }
+        Task::Mounts { quick } => mounts::run(quick),
         Task::Parity { check } => parity::run(check),
         Task::Report { check } => report::run(check),
     }

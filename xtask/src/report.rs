@@ -2,6 +2,7 @@
 
 use crate::document;
 use crate::process::{Outcome, root};
+use crate::suites;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -31,7 +32,17 @@ const OTHERS: &[(&str, &str, &str, Show)] = &[
         "cargo run --release --features peers -- bench --peers --json",
         peers,
     ),
+    ("mounts", "bench/records/mounts.json", "cargo x mounts", mounts),
 ];
+
+/// Tables on pages of their own.
+const PAGES: &[(&str, &str, &str, &str, Show)] = &[(
+    "docs/suites.md",
+    "suites",
+    "bench/records/suites.json",
+    "cargo x suites --output bench/records/suites.json",
+    |record, command| format!("`{command}` on {}", suites::table(record)),
+)];
 
 /// Writes the tables, or with `check` fails if one is out of date.
 pub(crate) fn run(check: bool) -> Outcome {
@@ -47,6 +58,11 @@ pub(crate) fn run(check: bool) -> Outcome {
     let done = done.and_then(|()| {
         OTHERS.iter().try_for_each(|(name, record, command, show)| {
             document::splice("docs/bench.md", REMEDY, name, &show(&read(record)?, command), check)
+        })
+    });
+    let done = done.and_then(|()| {
+        PAGES.iter().try_for_each(|(page, name, record, command, show)| {
+            document::splice(page, REMEDY, name, &show(&read(record)?, command), check)
         })
     });
     match done {
@@ -126,6 +142,52 @@ fn peers(record: &Value, command: &str) -> String {
     }
     notes(record, &mut out);
     out
+}
+
+/// Mounted file systems side by side, microseconds; the fastest of those in user space stands out.
+fn mounts(record: &Value, command: &str) -> String {
+    let names: Vec<&str> = list(&record["places"]).iter().map(|place| text(&place["name"])).collect();
+    let mut out =
+        format!("{}; microseconds for each client, medians, spread in brackets.\n\n", place(record, command));
+    let _ = writeln!(out, "| work | clients | {} |", names.join(" | "));
+    let _ = writeln!(out, "|---|---|{}", "---|".repeat(names.len()));
+    let rows = list(&record["rows"]);
+    let mut done = Vec::new();
+    for key in rows.iter().map(|row| (text(&row["workload"]), &row["clients"])) {
+        if done.contains(&key) {
+            continue;
+        }
+        done.push(key);
+        let _ = write!(out, "| {} | {} |", key.0, key.1);
+        let of = |name: &str| {
+            rows.iter().find(|row| (text(&row["workload"]), &row["clients"]) == key && row["on"] == name)
+        };
+        let ns = |name: &str| of(name).and_then(|row| row["ns"].as_f64());
+        // The floor is the first.
+        let best = names.iter().skip(1).filter_map(|name| ns(name)).fold(f64::INFINITY, f64::min);
+        for name in &names {
+            let _ = match (ns(name), of(name)) {
+                (Some(ns), Some(row)) => {
+                    let bold = if *name != names[0] && ns <= best { "**" } else { "" };
+                    let spread = row["spread_pct"].as_f64().unwrap_or(f64::NAN);
+                    write!(out, " {bold}{}{bold} ({spread:.0} %) |", digits(ns / 1e3))
+                }
+                _ => write!(out, " – |"),
+            };
+        }
+        out.push('\n');
+    }
+    notes(record, &mut out);
+    out
+}
+
+/// Three digits, or all before the point.
+fn digits(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
 }
 
 fn notes(record: &Value, out: &mut String) {

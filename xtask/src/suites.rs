@@ -5,11 +5,10 @@
 //! test named there that passes has failed, too.
 
 mod expected;
-mod place;
 
+use crate::place::{self, Place, Ready};
 use crate::process::{self, Outcome, cargo, root, target_dir};
 use expected::Expected;
-use place::{Place, Ready};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -99,7 +98,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         None => Place::all(options.mode.as_deref(), options.peers),
     };
-    let done = build(&options.on).and_then(|()| Expected::read()).and_then(|expected| {
+    let mut mounter = cargo("build --quiet --release --package rcuwalk-cli");
+    let built = if options.on.is_some() { Ok(()) } else { process::run(&mut mounter) };
+    let done = built.and_then(|()| Expected::read()).and_then(|expected| {
         let runs = everywhere(&places, &options.only)?;
         report(&runs, &expected, options)
     });
@@ -108,15 +109,6 @@ pub(crate) fn run(options: &Options) -> Outcome {
         Ok(missing) => Outcome::Skipped(format!("{}; suites/install installs it", missing.join("; "))),
         Err(why) => Outcome::Failed(why),
     }
-}
-
-/// The program that mounts, and the one that runs rows.
-fn build(on: &Option<PathBuf>) -> Result<(), String> {
-    process::run(&mut cargo("build --quiet --package rcuwalk-oracle"))?;
-    if on.is_some() {
-        return Ok(());
-    }
-    process::run(&mut cargo("build --quiet --release --package rcuwalk-cli"))
 }
 
 /// Each suite in each place.

@@ -21,6 +21,7 @@ pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod mounts;
 #[cfg(feature = "peers")]
 pub mod peers;
 pub mod replay;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -121,6 +121,11 @@ pub(crate) struct BenchArgs {
     #[cfg(feature = "peers")]
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "fills"])]
     pub(crate) peers: bool,
+    /// Time the same work in directories of several file systems instead, in turns: calls, tar, git, make; ratios are to
+    /// the first
+    #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = parse_place,
+          conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "threads"])]
+    pub(crate) mounts: Vec<(String, PathBuf)>,
     /// With --ablations: these rows only, as S3,S7
     #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "ablations")]
     pub(crate) only: Vec<String>,
@@ -270,6 +275,16 @@ Examples:
   rcuwalk explain --as www-data -r /srv/www/index.html
   rcuwalk explain --pid $(pidof -s nginx) --exec /usr/local/bin/hook --verify
   rcuwalk explain --as alice --call 'openat(AT_FDCWD, \"/etc/shadow\", O_RDONLY) = -1 EACCES'";
+
+/// `NAME=DIR`.
+fn parse_place(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, dir) = text.split_once('=').ok_or("a name and a directory, with = in between")?;
+    if Path::new(dir).is_dir() {
+        Ok((name.to_owned(), dir.into()))
+    } else {
+        Err(format!("{dir} is no directory"))
+    }
+}
 
 /// Reads `UID[:GID[,GID...]]`.
 fn parse_identity(text: &str) -> Result<Identity, String> {

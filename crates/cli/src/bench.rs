@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, fills, hostcalls, table};
+use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, fills, hostcalls, mounts, table};
 
 use crate::args::{BenchArgs, ReplayArgs};
 use crate::output::{Done, Failure, Terminal, complain, print, successor, temporary};
@@ -24,6 +24,9 @@ pub(crate) fn run(args: &BenchArgs) -> Done {
     }
     if args.fills {
         return tell(args, &fills::run(args.quick)?, fills::render);
+    }
+    if !args.mounts.is_empty() {
+        return side_by_side(args);
     }
     #[cfg(feature = "peers")]
     if args.peers {
@@ -77,6 +80,14 @@ fn host(args: &BenchArgs) -> Done {
     let options = hostcalls::Options { quick: args.quick, threads: args.threads.map_or(0, usize::from) };
     let report = measured(|bar| hostcalls::run(&options, bar))?;
     tell(args, &report, hostcalls::render)?;
+    blame(&report.faults())
+}
+
+/// Times mounted file systems.
+fn side_by_side(args: &BenchArgs) -> Done {
+    let options = mounts::Options { places: args.mounts.clone(), quick: args.quick };
+    let report = measured(|bar| mounts::run(&options, bar))?;
+    tell(args, &report, mounts::render)?;
     blame(&report.faults())
 }
 

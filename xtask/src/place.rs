@@ -1,4 +1,4 @@
-//! Where suites run: file systems that are mounted for them, and taken away again.
+//! File systems that are mounted for suites and benchmarks, and taken away again.
 
 use crate::process::{self, root, target_dir};
 use std::fs;
@@ -8,31 +8,35 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The file system that all others are held to.
-pub(super) const FLOOR: &str = "tmpfs";
+pub(crate) const FLOOR: &str = "tmpfs";
 
 /// The modes of `rcuwalk mount`.
 const MODES: [&str; 2] = ["as-seen", "engine"];
 
-/// Other file systems in user space, and the command that mounts each: `SOURCE`, `UPPER`, `WORK` are empty directories.
-const PEERS: [(&str, &[&str]); 3] = [
-    ("bindfs", &["bindfs", "-o", "allow_other,default_permissions,dev,suid", "SOURCE", "DIR"]),
+/// Other file systems in user space, and the command that mounts each with all the caching that it has: `SOURCE`, `UPPER`,
+/// `WORK` are empty directories of a tmpfs.
+const PEERS: [(&str, &str); 3] = [
+    (
+        "bindfs",
+        "-o allow_other,default_permissions,dev,suid,attr_timeout=86400,entry_timeout=86400,negative_timeout=86400 \
+         SOURCE DIR",
+    ),
     (
         "fuse-overlayfs",
-        &[
-            "fuse-overlayfs",
-            "-o",
-            "lowerdir=SOURCE,upperdir=UPPER,workdir=WORK,allow_other,default_permissions,dev,suid",
-            "DIR",
-        ],
+        "-o allow_other,default_permissions,dev,suid,timeout=86400,lowerdir=SOURCE,upperdir=UPPER,workdir=WORK DIR",
     ),
-    ("mergerfs", &["mergerfs", "-o", "allow_other,cache.files=auto-full,dev,suid", "SOURCE:UPPER", "DIR"]),
+    (
+        "mergerfs",
+        "-o allow_other,dev,suid,cache.files=auto-full,cache.attr=86400,cache.entry=86400,cache.negative_entry=86400,\
+         cache.readdir=true SOURCE:UPPER DIR",
+    ),
 ];
 
 /// How long a file system may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of file system.
-pub(super) enum Place {
+pub(crate) enum Place {
     /// A tmpfs.
     Floor,
     /// rcuwalk in that mode.
@@ -44,19 +48,19 @@ pub(super) enum Place {
 }
 
 /// Whether failures there count.
-pub(super) fn is_judged(name: &str) -> bool {
+pub(crate) fn is_judged(name: &str) -> bool {
     PEERS.iter().all(|(peer, _)| *peer != name)
 }
 
 impl Place {
     /// All that are of interest: the floor, ours in one mode or both, and others if wanted.
-    pub(super) fn all(mode: Option<&str>, peers: bool) -> Vec<Place> {
+    pub(crate) fn all(mode: Option<&str>, peers: bool) -> Vec<Place> {
         let ours = MODES.iter().filter(|m| mode.is_none_or(|mode| mode == **m)).map(|m| Place::Ours(m));
         let others = (0..PEERS.len()).filter(|_| peers).map(Place::Peer);
         [Place::Floor].into_iter().chain(ours).chain(others).collect()
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Place::Floor => FLOOR.into(),
             Place::Ours(mode) => (*mode).into(),
@@ -65,14 +69,14 @@ impl Place {
         }
     }
 
-    pub(super) fn judged(&self) -> bool {
+    pub(crate) fn judged(&self) -> bool {
         is_judged(&self.name())
     }
 
     /// Mounts it.
-    pub(super) fn prepare(&self) -> Result<Ready, String> {
+    pub(crate) fn prepare(&self) -> Result<Ready, String> {
         if let Place::Directory(dir) = self {
-            let top = dir.join("rcuwalk-suites");
+            let top = dir.join("rcuwalk-mounts");
             fs::create_dir_all(&top).map_err(|error| format!("{}: {error}", top.display()))?;
             return Ok(Ready { top: scratch()?, dir: top, daemon: None, mounted: vec![] });
         }
@@ -80,7 +84,7 @@ impl Place {
         let mut ready = Ready { dir: top.join("mount"), top, daemon: None, mounted: vec![] };
         match self {
             Place::Ours(mode) => ready.start(mode)?,
-            Place::Peer(number) => ready.peer(PEERS[*number].1)?,
+            Place::Peer(number) => ready.peer(PEERS[*number].0, PEERS[*number].1)?,
             _ => ready.tmpfs("mount")?,
         }
         Ok(ready)
@@ -89,7 +93,7 @@ impl Place {
 
 /// A new directory that every user can reach.
 fn scratch() -> Result<PathBuf, String> {
-    let made = process::output(Command::new("mktemp").args(["-d", "-t", "rcuwalk-suites.XXXXXX"]))?;
+    let made = process::output(Command::new("mktemp").args(["-d", "-t", "rcuwalk-mounts.XXXXXX"]))?;
     let top = PathBuf::from(made.trim_end());
     let readable = fs::set_permissions(&top, fs::Permissions::from_mode(0o755));
     readable.map_err(|error| format!("{}: {error}", top.display()))?;
@@ -97,7 +101,7 @@ fn scratch() -> Result<PathBuf, String> {
 }
 
 /// A file system that is there until this goes.
-pub(super) struct Ready {
+pub(crate) struct Ready {
     /// What everything about it is in.
     top: PathBuf,
     dir: PathBuf,
@@ -106,19 +110,19 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.dir
     }
 
     /// A new directory elsewhere, for what a suite needs beside it.
-    pub(super) fn scratch(&self, suite: &str) -> Result<PathBuf, String> {
+    pub(crate) fn scratch(&self, suite: &str) -> Result<PathBuf, String> {
         let dir = self.top.join("scratch").join(suite);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         Ok(dir)
     }
 
     /// What is wrong with the file system, if something is.
-    pub(super) fn broken(&mut self) -> Option<String> {
+    pub(crate) fn broken(&mut self) -> Option<String> {
         if let Some(Ok(Some(status))) = self.daemon.as_mut().map(Child::try_wait) {
             return Some(format!("the file system ended: {status}"));
         }
@@ -128,7 +132,7 @@ impl Ready {
     fn tmpfs(&mut self, name: &str) -> Result<(), String> {
         let dir = self.directory(name)?;
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "mode=755", "rcuwalk-suites"]).arg(&dir);
+        mount.args(["-t", "tmpfs", "-o", "mode=755", "rcuwalk-mounts"]).arg(&dir);
         process::run(&mut mount)?;
         self.mounted.push(dir);
         Ok(())
@@ -144,7 +148,11 @@ impl Ready {
     fn start(&mut self, mode: &str) -> Result<(), String> {
         let dir = self.directory("mount")?;
         let mut mount = Command::new(root().join(target_dir("release/rcuwalk")));
-        mount.arg("mount").arg(format!("--{mode}")).args(["-o", "allow_other,suid,dev"]).arg(&dir);
+        mount
+            .args(["mount", "--foreground"])
+            .arg(format!("--{mode}"))
+            .args(["-o", "allow_other,suid,dev"])
+            .arg(&dir);
         println!("$ {}", process::show(&mount));
         let child = mount.stdin(Stdio::null()).spawn().map_err(|error| format!("rcuwalk mount: {error}"))?;
         self.daemon = Some(child);
@@ -152,24 +160,18 @@ impl Ready {
     }
 
     /// Another one, over directories of a tmpfs.
-    fn peer(&mut self, command: &[&str]) -> Result<(), String> {
-        if !process::works(Command::new("which").arg(command[0])) {
+    fn peer(&mut self, program: &str, arguments: &str) -> Result<(), String> {
+        if !process::works(Command::new("which").arg(program)) {
             return Err("not installed".into());
         }
         self.tmpfs("below")?;
-        let dir = self.directory("mount")?;
-        let place = |word: &str| {
-            let mut word = word.replace("DIR", &dir.to_string_lossy());
-            for name in ["SOURCE", "UPPER", "WORK"] {
-                if word.contains(name) {
-                    word = word.replace(name, &self.directory(&format!("below/{name}"))?.to_string_lossy());
-                }
-            }
-            Ok(word)
-        };
-        let words = command[1..].iter().map(|word| place(word)).collect::<Result<Vec<String>, String>>()?;
-        process::run(Command::new(command[0]).args(words))?;
-        self.appears(dir)
+        let mut arguments = arguments.replace("DIR", &self.directory("mount")?.to_string_lossy());
+        for name in ["SOURCE", "UPPER", "WORK"] {
+            let dir = self.directory(&format!("below/{}", name.to_lowercase()))?;
+            arguments = arguments.replace(name, &dir.to_string_lossy());
+        }
+        process::run(Command::new(program).args(arguments.split_whitespace()))?;
+        self.appears(self.dir.clone())
     }
 
     /// Waits until something is mounted on `dir`.
@@ -210,7 +212,7 @@ impl Drop for Ready {
         // Nothing is mounted below any more, or this fails.
         let mut remove = Command::new("rm");
         let _ = process::works(remove.args(["-rf", "--one-file-system"]).arg(&self.top));
-        if self.dir.ends_with("rcuwalk-suites") {
+        if self.dir.ends_with("rcuwalk-mounts") {
             drop(fs::remove_dir_all(&self.dir));
         }
     }

@@ -1,0 +1,38 @@
+//! `cargo x mounts`: the same work on a tmpfs, on mounts of rcuwalk and on other file systems in user space, side by side.
+
+use crate::place::Place;
+use crate::process::{self, Outcome, cargo};
+use std::path::Path;
+
+/// The record that `cargo x report` makes a table of.
+const RECORD: &str = "bench/records/mounts.json";
+
+pub(crate) fn run(quick: bool) -> Outcome {
+    if !nix::unistd::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        return Outcome::Skipped("mounting file systems for all users needs root and /dev/fuse".into());
+    }
+    measure(quick).into()
+}
+
+/// With everything mounted at once, so that it can take turns.
+fn measure(quick: bool) -> Result<(), String> {
+    process::run(&mut cargo("build --quiet --release --package rcuwalk-cli"))?;
+    let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --mounts");
+    let mut mounted = Vec::new();
+    for place in Place::all(None, true) {
+        match place.prepare() {
+            Ok(ready) => {
+                bench.arg(format!("{}={}", place.name(), ready.path().display()));
+                mounted.push(ready);
+            }
+            Err(why) if place.judged() => return Err(why),
+            Err(why) => println!("{}: {why}", place.name()),
+        }
+    }
+    if quick {
+        bench.arg("--quick");
+    } else {
+        bench.args(["--json", "--output", RECORD]);
+    }
+    process::run(&mut bench)
+}
