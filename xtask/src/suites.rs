@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The programs in `suites/`, and what each is about.
 const SUITES: &[(&str, &str)] = &[
-    ("rows", "the behaviour rows of this project"),
     ("pjdfstest", "POSIX system calls, pjdfstest 0.2.2"),
     ("fsx", "random operations on one file, fsx 0.3.2, 10,000 a test"),
     ("acl", "the tests of acl(5)'s tools, a test for each command"),
