@@ -152,6 +152,10 @@ impl MountArgs {
             (_, true) => options.mode = Mode::Engine,
             _ => {}
         }
+        if options.writeback && options.mode == Mode::Engine {
+            let hint = "leave one of them out";
+            return Err(Failure::Error(format!("-o writeback: does not go with --engine; {hint}")));
+        }
         Ok(Plan {
             source: source.cloned(),
             point: point.clone(),

@@ -35,9 +35,11 @@ pub struct Options {
     pub noatime: bool,
     /// `sync` and `dirsync`.
     pub sync: bool,
-    /// The kernel collects small writes. Then it, not the engine, knows the size and times of a file that is written to.
+    /// The kernel collects small writes. Then it, not the engine, knows the size and times of a file that is written to; so
+    /// this has no effect where the engine decides.
     pub writeback: bool,
-    /// Threads that answer; 0 is one for each processor, at most [`Options::MOST_THREADS`].
+    /// Threads that answer; 0 is one for two processors, at most [`Options::MOST_THREADS`]. Who asks waits meanwhile, and more
+    /// threads than processors to spare only wake each other.
     pub threads: usize,
 }
 
@@ -134,7 +136,10 @@ impl Options {
     /// How many threads are to answer.
     fn thread_count(&self) -> usize {
         match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from).min(Options::MOST_THREADS),
+            0 => {
+                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                (processors / 2).clamp(1, Options::MOST_THREADS)
+            }
             n => n,
         }
     }

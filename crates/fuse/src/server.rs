@@ -1,5 +1,6 @@
 //! The requests of the kernel, answered by calls of the engine.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -93,7 +94,8 @@ impl Server {
         let share = || keeper.clone_with(CloneFlags { files: true, ..CloneFlags::default() });
         Ok(Server {
             mode: options.mode,
-            writeback: options.writeback,
+            // Who flushes the times of a file that somebody else wrote to is not to be judged.
+            writeback: options.writeback && options.mode == Mode::AsSeen,
             nodes: Nodes::new(share()?)?,
             callers: Callers::default(),
             tasks: Tasks::new(share()?),
@@ -609,7 +611,12 @@ impl Filesystem for Server {
             let new = self.nodes.place(newparent.0)?;
             self.change(req, 0, |task| {
                 task.renameat2(old, name.as_bytes(), new, newname.as_bytes(), flags.bits())
-            })
+            })?;
+            // The kernel takes along for how long it may use the entry.
+            if self.mode == Mode::Engine && self.searchable_by_all(old) != self.searchable_by_all(new) {
+                self.notify(FUSE_NOTIFY_INC_EPOCH, &[]);
+            }
+            Ok(())
         });
         send_empty(reply, done);
     }
@@ -661,13 +668,19 @@ impl Filesystem for Server {
         reply: ReplyData,
     ) {
         let how = if flags.0 & O_NOATIME != 0 { Data::ReadNoAtime } else { Data::Read };
-        let mut buf = vec![0; size as usize];
-        let fd = self.io(ino, Some(fh), how);
-        let n = fd.and_then(|fd| self.keeper.pread(fd, &mut buf, offset as i64));
-        match n {
-            Ok(n) => reply.data(&buf[..n]),
-            Err(errno) => reply.error(error(errno)),
+        thread_local! {
+            /// Pages that the thread has already.
+            static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            buffer.resize(buffer.len().max(size), 0);
+            let fd = self.io(ino, Some(fh), how);
+            match fd.and_then(|fd| self.keeper.pread(fd, &mut buffer[..size], offset as i64)) {
+                Ok(n) => reply.data(&buffer[..n]),
+                Err(errno) => reply.error(error(errno)),
+            }
+        });
     }
 
     fn write(

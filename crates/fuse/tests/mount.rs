@@ -328,6 +328,20 @@ fn tightening_is_seen_at_once() {
 }
 
 #[test]
+fn moving_into_a_closed_directory_is_seen_at_once() {
+    in_both_modes(|m| {
+        fs::create_dir_all(m.at("open")).expect("mkdir");
+        fs::create_dir_all(m.at("shut")).expect("mkdir");
+        fs::set_permissions(m.at("shut"), Permissions::from_mode(0o700)).expect("chmod");
+        fs::write(m.at("open/f"), "x").expect("write");
+        assert!(succeeds(&as_user("", &format!("cat {:?}", m.at("open/f")))));
+        fs::rename(m.at("open/f"), m.at("shut/f")).expect("rename");
+        assert!(m.at("shut/f").exists());
+        assert!(!succeeds(&as_user("", &format!("cat {:?}", m.at("shut/f")))));
+    });
+}
+
+#[test]
 fn new_files_belong_to_who_makes_them() {
     in_both_modes(|m| {
         fs::create_dir(m.at("d")).expect("mkdir");
