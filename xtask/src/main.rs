@@ -125,8 +125,8 @@ enum Task {
         /// Only these suites
         #[arg(long, value_name = "NAME", value_delimiter = ',')]
         only: Vec<String>,
-        /// Only this mode of mount, beside the tmpfs
-        #[arg(long, value_parser = ["as-seen", "engine"])]
+        /// Only this way to mount, beside the tmpfs
+        #[arg(long, value_parser = ["as-seen", "engine", "writeback"])]
         mode: Option<String>,
         /// Other file systems in user space, too, where installed; their failures do not count
         #[arg(long)]

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// The file system that all others are held to.
 pub(crate) const FLOOR: &str = "tmpfs";
 
-/// The modes of `rcuwalk mount`.
-const MODES: [&str; 2] = ["as-seen", "engine"];
+/// Ways to mount ours, and the options of `rcuwalk mount` that each is.
+pub(crate) const OURS: [(&str, &str); 3] =
+    [("as-seen", "as-seen"), ("engine", "engine"), ("writeback", "as-seen,writeback")];
 
 /// Other file systems in user space, and the command that mounts each with all the caching that it has: `SOURCE`, `UPPER`,
 /// `WORK` are empty directories of a tmpfs.
@@ -39,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) enum Place {
     /// A tmpfs.
     Floor,
-    /// rcuwalk in that mode.
-    Ours(&'static str),
+    /// rcuwalk, by the number of the way.
+    Ours(usize),
     /// Another one in user space, by its number.
     Peer(usize),
     /// A directory that somebody chose.
@@ -53,17 +54,21 @@ pub(crate) fn is_judged(name: &str) -> bool {
 }
 
 impl Place {
-    /// All that are of interest: the floor, ours in one mode or both, and others if wanted.
-    pub(crate) fn all(mode: Option<&str>, peers: bool) -> Vec<Place> {
-        let ours = MODES.iter().filter(|m| mode.is_none_or(|mode| mode == **m)).map(|m| Place::Ours(m));
-        let others = (0..PEERS.len()).filter(|_| peers).map(Place::Peer);
-        [Place::Floor].into_iter().chain(ours).chain(others).collect()
+    /// The floor, and ours mounted in these ways.
+    pub(crate) fn ours(wanted: impl Fn(&str) -> bool) -> Vec<Place> {
+        let ours = (0..OURS.len()).filter(|number| wanted(OURS[*number].0)).map(Place::Ours);
+        [Place::Floor].into_iter().chain(ours).collect()
+    }
+
+    /// Other file systems in user space.
+    pub(crate) fn peers() -> impl Iterator<Item = Place> {
+        (0..PEERS.len()).map(Place::Peer)
     }
 
     pub(crate) fn name(&self) -> String {
         match self {
             Place::Floor => FLOOR.into(),
-            Place::Ours(mode) => (*mode).into(),
+            Place::Ours(number) => OURS[*number].0.into(),
             Place::Peer(number) => PEERS[*number].0.into(),
             Place::Directory(dir) => dir.display().to_string(),
         }
@@ -83,7 +88,7 @@ impl Place {
         let top = scratch()?;
         let mut ready = Ready { dir: top.join("mount"), top, daemon: None, mounted: vec![] };
         match self {
-            Place::Ours(mode) => ready.start(mode)?,
+            Place::Ours(number) => ready.start(OURS[*number].1)?,
             Place::Peer(number) => ready.peer(PEERS[*number].0, PEERS[*number].1)?,
             _ => ready.tmpfs("mount")?,
         }
@@ -145,14 +150,10 @@ impl Ready {
     }
 
     /// Ours, in the foreground.
-    fn start(&mut self, mode: &str) -> Result<(), String> {
+    fn start(&mut self, options: &str) -> Result<(), String> {
         let dir = self.directory("mount")?;
         let mut mount = Command::new(root().join(target_dir("release/rcuwalk")));
-        mount
-            .args(["mount", "--foreground"])
-            .arg(format!("--{mode}"))
-            .args(["-o", "allow_other,suid,dev"])
-            .arg(&dir);
+        mount.args(["mount", "--foreground", "-o"]).arg(format!("allow_other,suid,dev,{options}")).arg(&dir);
         println!("$ {}", process::show(&mount));
         let child = mount.stdin(Stdio::null()).spawn().map_err(|error| format!("rcuwalk mount: {error}"))?;
         self.daemon = Some(child);

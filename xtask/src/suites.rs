@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         None if !Path::new("/dev/fuse").exists() => {
             return Outcome::Skipped("there is no /dev/fuse".into());
         }
-        None => Place::all(options.mode.as_deref(), options.peers),
+        None => places(options),
     };
     let mut mounter = cargo("build --quiet --release --package rcuwalk-cli");
     let built = if options.on.is_some() { Ok(()) } else { process::run(&mut mounter) };
@@ -108,6 +108,16 @@ pub(crate) fn run(options: &Options) -> Outcome {
         Ok(missing) => Outcome::Skipped(format!("{}; suites/install installs it", missing.join("; "))),
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// The floor, ours in both modes or as asked, and others if wanted.
+fn places(options: &Options) -> Vec<Place> {
+    let mut places = Place::ours(|way| match &options.mode {
+        None => way != "writeback",
+        Some(mode) => way == mode,
+    });
+    places.extend(Place::peers().filter(|_| options.peers));
+    places
 }
 
 /// Each suite in each place.

@@ -111,7 +111,7 @@ struct Effort {
 pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> {
     let effort = match options.quick {
         true => Effort { rounds: 3, batch: 2_000_000, programs: 1 },
-        false => Effort { rounds: 11, batch: 8_000_000, programs: 5 },
+        false => Effort { rounds: 21, batch: 4_000_000, programs: 5 },
     };
     let place = |(name, dir): &(String, PathBuf)| Place { name: name.clone(), fstype: Mount::at(dir).fstype };
     let mut report = Report {
