@@ -1095,21 +1095,38 @@ impl<'a> Walker<'a> {
         question: Option<Question>,
         finish: &mut dyn FnMut(Position) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        check_name(path, lookup.empty)?;
-        if self.kernel.walk_mode() != WalkMode::RefOnly {
-            let m_seq = question.map_or_else(|| self.kernel.mounts.seq.begin(), |asked| asked.as_of.m_seq);
-            match self.walk_rcu(at, path, lookup, m_seq, question) {
-                Ok(position) => {
-                    let result = finish(position);
-                    if self.confirm(Candidate { position, m_seq }) {
-                        return result;
-                    }
-                }
-                Err(Stop::Fail(errno)) => return Err(errno),
-                Err(Stop::Retry(bail)) => self.kernel.count_bail(bail),
+        if let Some(found) = self.lookup_walk(at, path, lookup, question)? {
+            let result = finish(found.position);
+            if self.confirm(found) {
+                return result;
             }
         }
         self.lookup_ref(at, path, lookup, finish)
+    }
+
+    /// The lockless half of [`filename_walk`](Self::filename_walk): where `path` leads, as long as what is read there is
+    /// [confirmed](Self::confirm); `None` if the lockless walk could not tell.
+    #[inline(always)]
+    pub(crate) fn lookup_walk(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        question: Option<Question>,
+    ) -> Result<Option<Candidate>, Errno> {
+        check_name(path, lookup.empty)?;
+        if self.kernel.walk_mode() == WalkMode::RefOnly {
+            return Ok(None);
+        }
+        let m_seq = question.map_or_else(|| self.kernel.mounts.seq.begin(), |asked| asked.as_of.m_seq);
+        match self.walk_rcu(at, path, lookup, m_seq, question) {
+            Ok(position) => Ok(Some(Candidate { position, m_seq })),
+            Err(Stop::Fail(errno)) => Err(errno),
+            Err(Stop::Retry(bail)) => {
+                self.kernel.count_bail(bail);
+                Ok(None)
+            }
+        }
     }
 
     /// Whether the walk still leads there, so that what was read there counts.

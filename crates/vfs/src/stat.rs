@@ -7,7 +7,7 @@ use crate::errno::{Errno, Result};
 use crate::inode::{Kstat, Touch, flags};
 use crate::kernel::Kernel;
 use crate::mount;
-use crate::namei::{At, Known, Lookup, Position, Question, Walker};
+use crate::namei::{At, Candidate, Known, Lookup, Position, Question, Walker};
 use crate::perm::MAY_ACCESS;
 use crate::task::Task;
 use crate::trace::Rule;
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// The `AT_*` flags that stat and statx know.
 const STAT_FLAGS: i32 = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
+
+/// The mask bits on which it depends what statx fills in. Kernel: fs/stat.c `fill_mg_cmtime()` for the first two.
+const STATX_SELECTS: u32 = STATX_CTIME | STATX_MTIME | STATX_BTIME | STATX_MNT_ID_UNIQUE;
 
 /// A mask bit that statx reserves for itself.
 const STATX_RESERVED: u32 = 0x8000_0000;
@@ -60,13 +63,8 @@ impl Kernel {
     #[inline(always)]
     fn cp_statx(&self, path: mount::Path, Told { k, dev }: &Told, mask: u32, cred: &Cred) -> Statx {
         let ns = cred.user_ns();
-        // A file system with multigrain times reports a change only to who asks for it.
-        let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
-        let filled = STATX_BASIC_STATS & if times { !0 } else { !(STATX_CTIME | STATX_MTIME) };
-        let mnt_id = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { STATX_MNT_ID };
-        let (ctime, mtime) = if times { (k.times.ctime, k.times.mtime) } else { Default::default() };
-        Statx {
-            mask: filled | mask & STATX_BTIME | mnt_id,
+        let mut statx = Statx {
+            mask: STATX_BASIC_STATS | STATX_MNT_ID,
             blksize: BLKSIZE,
             attributes: self.attributes(path, k),
             nlink: k.nlink,
@@ -79,18 +77,34 @@ impl Kernel {
             attributes_mask: ATTRIBUTES_MASK,
             atime: k.times.atime.into(),
             btime: k.times.btime.into(),
-            ctime: ctime.into(),
-            mtime: mtime.into(),
+            ctime: k.times.ctime.into(),
+            mtime: k.times.mtime.into(),
             rdev_major: major(u64::from(k.rdev)),
             rdev_minor: minor(u64::from(k.rdev)),
             dev_major: major(*dev),
             dev_minor: minor(*dev),
-            mnt_id: if mask & STATX_MNT_ID_UNIQUE != 0 {
-                self.mount(path.mnt).id.get()
-            } else {
-                u64::from(path.mnt)
-            },
+            mnt_id: u64::from(path.mnt),
             ..Statx::default()
+        };
+        if mask & STATX_SELECTS != STATX_CTIME | STATX_MTIME {
+            self.select(&mut statx, path.mnt, mask);
+        }
+        statx
+    }
+
+    /// What a mask changes that is not as most are.
+    #[cold]
+    #[inline(never)]
+    fn select(&self, statx: &mut Statx, mnt: Handle, mask: u32) {
+        // A file system with multigrain times reports a change only to who asks for it.
+        if mask & (STATX_CTIME | STATX_MTIME) == 0 {
+            statx.mask &= !(STATX_CTIME | STATX_MTIME);
+            (statx.ctime, statx.mtime) = Default::default();
+        }
+        statx.mask |= mask & STATX_BTIME;
+        if mask & STATX_MNT_ID_UNIQUE != 0 {
+            statx.mask = statx.mask & !STATX_MNT_ID | STATX_MNT_ID_UNIQUE;
+            statx.mnt_id = self.mount(mnt).id.get();
         }
     }
 
@@ -222,17 +236,27 @@ impl Task {
         self.with_at(dirfd, |at| self.stat_path(at, path, stat_lookup(flags)))
     }
 
-    /// What a path leads to.
-    fn getattr_walk(
+    /// What a lockless lookup led to, and whether that counts.
+    #[inline(always)]
+    fn getattr_found(&self, walker: Walker<'_>, found: Candidate, want_btime: bool) -> (Told, bool) {
+        let inode = walker.kernel.store.d_inode(found.position.seen.dentry);
+        let (told, whole) = walker.kernel.getattr_fast(found.position.mnt, inode, want_btime);
+        // Nothing is copied before it counts.
+        (told, whole && walker.confirm(found))
+    }
+
+    /// What a path leads to where something is out of the ordinary: with the inode, or with the walk.
+    #[cold]
+    #[inline(never)]
+    fn getattr_path(
         &self,
         at: At<'_>,
         path: &[u8],
         lookup: Lookup,
         want_btime: bool,
-        question: Option<Question>,
     ) -> Result<(Position, Told)> {
         let kernel = &*self.kernel;
-        self.walker().filename_walk(at, path, lookup, question, &mut |position| {
+        self.walker().filename_walk(at, path, lookup, None, &mut |position| {
             let inode = kernel.store.d_inode(position.seen.dentry);
             Ok((position, kernel.getattr(position.mnt, inode, want_btime)))
         })
@@ -240,13 +264,10 @@ impl Task {
 
     #[inline(always)]
     fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
-        let (kernel, walker) = (&*self.kernel, self.walker());
+        let walker = self.walker();
         let question = match walker.ask(at, path, lookup) {
             Known::To(found) => {
-                let inode = kernel.store.d_inode(found.position.seen.dentry);
-                let (told, whole) = kernel.getattr_fast(found.position.mnt, inode, false);
-                // Nothing is copied before it counts.
-                if whole && walker.confirm(found) {
+                if let (told, true) = self.getattr_found(walker, found, false) {
                     return Ok(cp_new_stat(&told, &self.cred));
                 }
                 None
@@ -259,7 +280,13 @@ impl Task {
 
     #[inline(never)]
     fn stat_walk(&self, at: At<'_>, path: &[u8], lookup: Lookup, question: Option<Question>) -> Result<Stat> {
-        let (_, told) = self.getattr_walk(at, path, lookup, false, question)?;
+        let walker = self.walker();
+        if let Some(found) = walker.lookup_walk(at, path, lookup, question)?
+            && let (told, true) = self.getattr_found(walker, found, false)
+        {
+            return Ok(cp_new_stat(&told, &self.cred));
+        }
+        let (_, told) = self.getattr_path(at, path, lookup, false)?;
         Ok(cp_new_stat(&told, &self.cred))
     }
 
@@ -284,11 +311,8 @@ impl Task {
             let walker = self.walker();
             let question = match walker.ask(at, path, lookup) {
                 Known::To(found) => {
-                    let position = found.position;
-                    let inode = kernel.store.d_inode(position.seen.dentry);
-                    let (told, whole) = kernel.getattr_fast(position.mnt, inode, want_btime);
-                    if whole && walker.confirm(found) {
-                        return Ok(kernel.cp_statx(position.path(), &told, mask, &self.cred));
+                    if let (told, true) = self.getattr_found(walker, found, want_btime) {
+                        return Ok(kernel.cp_statx(found.position.path(), &told, mask, &self.cred));
                     }
                     None
                 }
@@ -326,8 +350,13 @@ impl Task {
         mask: u32,
         question: Option<Question>,
     ) -> Result<Statx> {
-        let want_btime = mask & STATX_BTIME != 0;
-        let (position, told) = self.getattr_walk(at, path, lookup, want_btime, question)?;
+        let (walker, want_btime) = (self.walker(), mask & STATX_BTIME != 0);
+        if let Some(found) = walker.lookup_walk(at, path, lookup, question)?
+            && let (told, true) = self.getattr_found(walker, found, want_btime)
+        {
+            return Ok(self.kernel.cp_statx(found.position.path(), &told, mask, &self.cred));
+        }
+        let (position, told) = self.getattr_path(at, path, lookup, want_btime)?;
         Ok(self.kernel.cp_statx(position.path(), &told, mask, &self.cred))
     }
 
