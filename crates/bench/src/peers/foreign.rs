@@ -1,4 +1,5 @@
-//! Peers in other languages: programs of their own, which get the tree as a list and print what they measured.
+//! Peers in other languages, and those in Rust whose dependencies are not for this tree: programs of their own, which get the
+//! tree as a list and print what they measured.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +10,54 @@ use crate::error::Error;
 use crate::measure::quantile;
 use crate::report::rounded;
 
-const GO_MODULE: &str = "module peers\n\ngo 1.21\n\nrequire github.com/spf13/afero v1.15.0\n";
-const GO_PROGRAM: &str = include_str!("peer.go.txt");
-const PYTHON_PROGRAM: &str = include_str!("peer.py.txt");
+/// A peer, and how its program is made in a folder of its own.
+struct Program {
+    peer: Peer,
+    make: fn(&Path) -> Result<(), String>,
+    /// The command that runs it, in that folder.
+    command: &'static [&'static str],
+    /// Made also in a quick run: within seconds.
+    quick: bool,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        peer: Peer { name: "rsfs (Rust)", leaves_out: "owners, ACLs, mounts" },
+        make: |dir| cargo(dir, "rsfs = \"=0.4.1\"", include_str!("programs/rsfs.rs.txt")),
+        command: &["target/release/peer"],
+        quick: false,
+    },
+    Program {
+        peer: Peer { name: "wasmer virtual-fs (Rust)", leaves_out: "permissions, links" },
+        make: |dir| {
+            let needs = "virtual-fs = { version = \"=0.704.2\", default-features = false }";
+            cargo(dir, needs, include_str!("programs/virtual_fs.rs.txt"))
+        },
+        command: &["target/release/peer"],
+        quick: false,
+    },
+    Program {
+        peer: Peer { name: "gVisor tmpfs (Go)", leaves_out: "idmapped mounts" },
+        make: |dir| {
+            let needs = "gvisor.dev/gvisor v0.0.0-20250205023644-9414b50a5633";
+            go(dir, needs, include_str!("programs/gvisor.go.txt"))
+        },
+        command: &["peer"],
+        quick: false,
+    },
+    Program {
+        peer: Peer { name: "afero MemMapFs (Go)", leaves_out: "walk, permissions, links" },
+        make: |dir| go(dir, "github.com/spf13/afero v1.15.0", include_str!("programs/afero.go.txt")),
+        command: &["peer"],
+        quick: true,
+    },
+    Program {
+        peer: Peer { name: "pyfakefs (Python)", leaves_out: "ACLs, mounts; it is interpreted" },
+        make: python,
+        command: &["python3", "peer.py"],
+        quick: true,
+    },
+];
 
 /// How often each program is run.
 const RUNS: usize = 3;
@@ -25,41 +71,54 @@ pub(super) fn measure(
     let base = std::env::temp_dir();
     let failed =
         |e| Error::host("making a temporary directory", &base, e, "set TMPDIR to a directory with room");
-    let dir = tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir_in(&base).map_err(failed)?;
-    fs::write(dir.path().join("dirs"), dirs.join("\n"))
-        .and_then(|()| fs::write(dir.path().join("files"), files.join("\n")))
-        .map_err(failed)?;
-    let afero = Peer { name: "afero MemMapFs (Go)", leaves_out: "walk, permissions, links" };
-    match go(dir.path()) {
-        Ok(()) => runs(quick, afero, || Command::new(dir.path().join("peer")), dir.path(), report),
-        Err(why) => report.notes.push(format!("{} is left out: {why}", afero.name)),
-    }
-    let fake = Peer { name: "pyfakefs (Python)", leaves_out: "ACLs, mounts; it is interpreted" };
-    match python(dir.path()) {
-        Ok(()) => {
-            let program = || {
-                let mut command = Command::new("python3");
-                command.arg("peer.py");
-                command
-            };
-            runs(quick, fake, program, dir.path(), report);
+    for Program { peer, make, command, quick: in_quick } in PROGRAMS {
+        if quick && !in_quick {
+            report.notes.push(format!("{} is left out of a quick run: it has to be built", peer.name));
+            continue;
         }
-        Err(why) => report.notes.push(format!("{} is left out: {why}", fake.name)),
+        let dir = tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir_in(&base).map_err(failed)?;
+        let dir = dir.path();
+        fs::write(dir.join("dirs"), dirs.join("\n"))
+            .and_then(|()| fs::write(dir.join("files"), files.join("\n")))
+            .map_err(failed)?;
+        match make(dir) {
+            Ok(()) => runs(quick, peer.clone(), command, dir, report),
+            Err(why) => report.notes.push(format!("{} is left out: {why}", peer.name)),
+        }
     }
     Ok(())
 }
 
-/// Builds the Go program; the reason if that cannot be.
-fn go(dir: &Path) -> Result<(), String> {
-    let text = |e: std::io::Error| crate::describe(&e);
-    fs::write(dir.join("go.mod"), GO_MODULE).map_err(text)?;
-    fs::write(dir.join("main.go"), GO_PROGRAM).map_err(text)?;
+/// Writes the files of a program.
+fn write(dir: &Path, files: &[(&str, &str)]) -> Result<(), String> {
+    files.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text)).map_err(|e| crate::describe(&e))
+}
+
+/// Builds a Go program on a module; the reason if that cannot be.
+fn go(dir: &Path, needs: &str, source: &str) -> Result<(), String> {
+    let module = format!("module peers\n\ngo 1.23.1\n\nrequire {needs}\n");
+    write(dir, &[("go.mod", &module), ("main.go", include_str!("programs/main.go.txt")), ("fs.go", source)])?;
     quietly(Command::new("go").args(["mod", "tidy"]).current_dir(dir), "go")?;
     quietly(Command::new("go").args(["build", "-o", "peer", "."]).current_dir(dir), "go")
 }
 
+/// Builds a Rust program on a crate whose dependencies are not for this tree.
+fn cargo(dir: &Path, needs: &str, source: &str) -> Result<(), String> {
+    let manifest = format!(
+        "[package]\nname = \"peer\"\nversion = \"0.0.0\"\nedition = \"2024\"\nrust-version = \"1.95\"\n\
+         [dependencies]\n{needs}\n[workspace]\n"
+    );
+    fs::create_dir(dir.join("src")).map_err(|e| crate::describe(&e))?;
+    let main = include_str!("programs/main.rs.txt");
+    write(dir, &[("Cargo.toml", &manifest), ("src/main.rs", main), ("src/fs.rs", source)])?;
+    let target = dir.join("target");
+    let mut build = Command::new("cargo");
+    build.args(["build", "--release", "--quiet", "--target-dir"]).arg(target).current_dir(dir);
+    quietly(&mut build, "cargo")
+}
+
 fn python(dir: &Path) -> Result<(), String> {
-    fs::write(dir.join("peer.py"), PYTHON_PROGRAM).map_err(|e| crate::describe(&e))?;
+    write(dir, &[("peer.py", include_str!("programs/pyfakefs.py.txt"))])?;
     quietly(Command::new("python3").args(["-c", "import pyfakefs"]), "python3")
         .map_err(|why| format!("{why}; `pip install pyfakefs` installs it"))
 }
@@ -81,13 +140,20 @@ fn last_line(said: &[u8]) -> String {
 }
 
 /// Runs a program a few times and takes the medians. It prints a line `KEY NANOSECONDS FOUND` for each workload.
-fn runs(quick: bool, peer: Peer, program: impl Fn() -> Command, dir: &Path, report: &mut Report) {
+fn runs(quick: bool, peer: Peer, command: &[&str], dir: &Path, report: &mut Report) {
     let workloads =
         [("stat", STAT, 1), ("missing", ENOENT, 0), ("open", OPEN, 1), ("random", RANDOM, report.files)];
     let mut samples: [Vec<f64>; 4] = Default::default();
     let mut wrong = [false; 4];
     for _ in 0..if quick { 1 } else { RUNS } {
-        let output = program().args([ONE, MISSING]).current_dir(dir).stdin(Stdio::null()).output();
+        let own = dir.join(command[0]);
+        let program = if own.exists() { own.as_os_str() } else { command[0].as_ref() };
+        let output = Command::new(program)
+            .args(&command[1..])
+            .args([ONE, MISSING])
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .output();
         let output = match output {
             Ok(output) if output.status.success() => output,
             Ok(output) => {

@@ -1,7 +1,7 @@
 //! Other in-memory file systems, on the same paths, in the same run.
 //!
-//! Rust ones are linked in and take turns with the engine batch by batch; a Go and a Python one are built and run as programs
-//! of their own, where `go` and `python3` are found, and measure themselves the same way. What each leaves out stands in the
+//! Some Rust ones are linked in and take turns with the engine batch by batch; others, and those in Go and Python, are built and
+//! run as programs of their own, where `cargo`, `go` and `python3` are found, and measure themselves the same way. What each leaves out stands in the
 //! table: a file system that asks nobody for permission has less to do.
 
 mod foreign;
@@ -177,7 +177,7 @@ pub fn run(quick: bool, threads: usize, observer: &dyn Observer) -> Result<Repor
     for (workload, call) in situations {
         timed(&budget, &workload, call, (&engine, &vfs, &axfs), &mut report)?;
     }
-    observer.stage("peers in Go and Python", None);
+    observer.stage("peers that are built first", None);
     foreign::measure(quick, &dirs, &files, &mut report)?;
     Ok(report)
 }
