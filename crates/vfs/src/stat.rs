@@ -236,57 +236,68 @@ impl Task {
         self.with_at(dirfd, |at| self.stat_path(at, path, stat_lookup(flags)))
     }
 
-    /// What a lockless lookup led to, and whether that counts.
+    /// What a lockless lookup led to, and whether that is all; it is yet to be [confirmed](Walker::confirm), so that nothing is
+    /// copied before it counts.
     #[inline(always)]
-    fn getattr_found(&self, walker: Walker<'_>, found: Candidate, want_btime: bool) -> (Told, bool) {
-        let inode = walker.kernel.store.d_inode(found.position.seen.dentry);
-        let (told, whole) = walker.kernel.getattr_fast(found.position.mnt, inode, want_btime);
-        // Nothing is copied before it counts.
-        (told, whole && walker.confirm(found))
+    fn getattr_found(&self, found: Candidate, want_btime: bool) -> (Told, bool) {
+        let inode = self.kernel.store.d_inode(found.position.seen.dentry);
+        self.kernel.getattr_fast(found.position.mnt, inode, want_btime)
     }
 
-    /// What a path leads to where something is out of the ordinary: with the inode, or with the walk.
+    /// What a path leads to where something is out of the ordinary: what was `found`, or else the walk.
     #[cold]
     #[inline(never)]
-    fn getattr_path(
+    fn getattr_odd(
         &self,
         at: At<'_>,
         path: &[u8],
         lookup: Lookup,
         want_btime: bool,
+        found: Option<Candidate>,
     ) -> Result<(Position, Told)> {
-        let kernel = &*self.kernel;
-        self.walker().filename_walk(at, path, lookup, None, &mut |position| {
+        let (kernel, walker) = (&*self.kernel, self.walker());
+        let tell = |position: Position| {
             let inode = kernel.store.d_inode(position.seen.dentry);
-            Ok((position, kernel.getattr(position.mnt, inode, want_btime)))
-        })
+            (position, kernel.getattr(position.mnt, inode, want_btime))
+        };
+        if let Some(found) = found {
+            let told = tell(found.position);
+            if walker.confirm(found) {
+                return Ok(told);
+            }
+        }
+        walker.lookup_ref(at, path, lookup, &mut |position| Ok(tell(position)))
     }
 
     #[inline(always)]
     fn stat_path(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Result<Stat> {
         let walker = self.walker();
-        let question = match walker.ask(at, path, lookup) {
-            Known::To(found) => {
-                if let (told, true) = self.getattr_found(walker, found, false) {
-                    return Ok(cp_new_stat(&told, &self.cred));
-                }
-                None
-            }
-            Known::Missing => return Err(Errno::ENOENT),
-            Known::Unknown(question) => question,
-        };
-        self.stat_walk(at, path, lookup, question)
+        match walker.ask(at, path, lookup) {
+            Known::To(found) => match self.getattr_found(found, false) {
+                (told, true) if walker.confirm(found) => Ok(cp_new_stat(&told, &self.cred)),
+                (_, whole) => self.stat_odd(at, path, lookup, (!whole).then_some(found)),
+            },
+            Known::Missing => Err(Errno::ENOENT),
+            Known::Unknown(question) => self.stat_walk(at, path, lookup, question),
+        }
     }
 
     #[inline(never)]
     fn stat_walk(&self, at: At<'_>, path: &[u8], lookup: Lookup, question: Option<Question>) -> Result<Stat> {
         let walker = self.walker();
-        if let Some(found) = walker.lookup_walk(at, path, lookup, question)?
-            && let (told, true) = self.getattr_found(walker, found, false)
-        {
-            return Ok(cp_new_stat(&told, &self.cred));
+        let Some(found) = walker.lookup_walk(at, path, lookup, question)? else {
+            return self.stat_odd(at, path, lookup, None);
+        };
+        match self.getattr_found(found, false) {
+            (told, true) if walker.confirm(found) => Ok(cp_new_stat(&told, &self.cred)),
+            (_, whole) => self.stat_odd(at, path, lookup, (!whole).then_some(found)),
         }
-        let (_, told) = self.getattr_path(at, path, lookup, false)?;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stat_odd(&self, at: At<'_>, path: &[u8], lookup: Lookup, found: Option<Candidate>) -> Result<Stat> {
+        let (_, told) = self.getattr_odd(at, path, lookup, false, found)?;
         Ok(cp_new_stat(&told, &self.cred))
     }
 
@@ -309,17 +320,16 @@ impl Task {
         self.with_at(dirfd, |at| {
             // As in `stat_path`.
             let walker = self.walker();
-            let question = match walker.ask(at, path, lookup) {
-                Known::To(found) => {
-                    if let (told, true) = self.getattr_found(walker, found, want_btime) {
-                        return Ok(kernel.cp_statx(found.position.path(), &told, mask, &self.cred));
+            match walker.ask(at, path, lookup) {
+                Known::To(found) => match self.getattr_found(found, want_btime) {
+                    (told, true) if walker.confirm(found) => {
+                        Ok(kernel.cp_statx(found.position.path(), &told, mask, &self.cred))
                     }
-                    None
-                }
-                Known::Missing => return Err(Errno::ENOENT),
-                Known::Unknown(question) => question,
-            };
-            self.statx_walk(at, path, lookup, mask, question)
+                    (_, whole) => self.statx_odd(at, path, lookup, mask, (!whole).then_some(found)),
+                },
+                Known::Missing => Err(Errno::ENOENT),
+                Known::Unknown(question) => self.statx_walk(at, path, lookup, mask, question),
+            }
         })
     }
 
@@ -350,13 +360,29 @@ impl Task {
         mask: u32,
         question: Option<Question>,
     ) -> Result<Statx> {
-        let (walker, want_btime) = (self.walker(), mask & STATX_BTIME != 0);
-        if let Some(found) = walker.lookup_walk(at, path, lookup, question)?
-            && let (told, true) = self.getattr_found(walker, found, want_btime)
-        {
-            return Ok(self.kernel.cp_statx(found.position.path(), &told, mask, &self.cred));
+        let walker = self.walker();
+        let Some(found) = walker.lookup_walk(at, path, lookup, question)? else {
+            return self.statx_odd(at, path, lookup, mask, None);
+        };
+        match self.getattr_found(found, mask & STATX_BTIME != 0) {
+            (told, true) if walker.confirm(found) => {
+                Ok(self.kernel.cp_statx(found.position.path(), &told, mask, &self.cred))
+            }
+            (_, whole) => self.statx_odd(at, path, lookup, mask, (!whole).then_some(found)),
         }
-        let (position, told) = self.getattr_path(at, path, lookup, want_btime)?;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn statx_odd(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        mask: u32,
+        found: Option<Candidate>,
+    ) -> Result<Statx> {
+        let (position, told) = self.getattr_odd(at, path, lookup, mask & STATX_BTIME != 0, found)?;
         Ok(self.kernel.cp_statx(position.path(), &told, mask, &self.cred))
     }
 
