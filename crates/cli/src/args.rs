@@ -121,8 +121,7 @@ pub(crate) struct BenchArgs {
     #[cfg(feature = "peers")]
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "fills"])]
     pub(crate) peers: bool,
-    /// Time the same work in directories of several file systems instead, in turns: calls, tar, git, make; ratios are to
-    /// the first
+    /// Time the same work in directories of several file systems instead, in turns: calls, tar, git, make
     #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = parse_place,
           conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "threads"])]
     pub(crate) mounts: Vec<(String, PathBuf)>,

@@ -40,7 +40,7 @@ pub struct Options {
 pub struct Report {
     /// Where it ran.
     pub machine: Machine,
-    /// The file systems, in the order of the table; ratios are to the first.
+    /// The file systems, in the order of the table.
     pub places: Vec<Place>,
     /// The figures.
     pub rows: Vec<Row>,
