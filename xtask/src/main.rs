@@ -106,6 +106,14 @@ enum Task {
         #[arg(long)]
         ext4: bool,
     },
+    /// Kills processes that keep trees in image files, at random moments, and looks at what the images hold
+    ///
+    /// Once a program of the crate's tests, and, where there is FUSE and the user is root, once a mounted server.
+    Crash {
+        /// How often to kill the program; the server is killed a quarter as often
+        #[arg(long, default_value_t = 250)]
+        rounds: u64,
+    },
     /// The C interface: its header, its installation, its examples under valgrind
     Capi {
         /// Install a release build here (header, libraries, pkg-config file, manual page) instead
@@ -184,6 +192,7 @@ fn run(task: Task) -> Outcome {
         Task::Model { shuttle: true, names, check } => models::shuttle(&names, check),
         Task::Model { names, check, .. } => models::model(&names, check),
         Task::Mutants { ids, check } => models::mutants(&ids, check),
+        Task::Crash { rounds } => stages::crash(rounds),
         Task::Miri => memory::miri(),
         Task::Asan => memory::asan(),
         Task::Tsan => memory::tsan(),

@@ -31,6 +31,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "python", about: "the Python package, installed and tested", run: python::run },
     Stage { name: "fuzz", about: "random calls on this kernel and the engine", run: || oracle::stage(false) },
     Stage { name: "fuzz-ext4", about: "the same, the kernel's side on ext4", run: || oracle::stage(true) },
+    Stage { name: "crash", about: "processes that keep image files, killed 250 times", run: || crash(250) },
     Stage { name: "disasm", about: "lookups write nothing shared", run: disasm::run },
     Stage { name: "suites", about: "suites that others wrote, on mounts of rcuwalk", run: suites::stage },
     Stage { name: "parity", about: "the tables of docs/parity.md", run: || parity::run(true) },
@@ -90,6 +91,19 @@ fn unit() -> Outcome {
 
 fn doc() -> Outcome {
     process::run(&mut cargo("test --quiet --workspace --doc")).into()
+}
+
+/// Kills processes that keep trees in image files.
+pub(crate) fn crash(rounds: u64) -> Outcome {
+    let test = |args: &str, rounds: u64| {
+        let mut test = cargo(args);
+        process::run(
+            test.args(["--", "--nocapture", "killed"]).env("RCUWALK_CRASH_ROUNDS", rounds.to_string()),
+        )
+    };
+    test("test --quiet --package rcuwalk-image --test crash", rounds)
+        .and_then(|()| test("test --quiet --package rcuwalk-cli --test cli", rounds / 4))
+        .into()
 }
 
 /// Fails if an answer differs from the kernel's. Speed is not judged: other work may share the machine.

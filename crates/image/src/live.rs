@@ -2,7 +2,7 @@
 
 use crate::Summary;
 use crate::error::{Error, Fault, Outcome, Result};
-use crate::store::{AtPath, Db, Op, Opener};
+use crate::store::{AtPath, Db, Opener, Pending};
 use crate::tree::{self, Contents};
 use rcuwalk::changes::{Backing, Changes, Drained};
 use rcuwalk::{Errno, Vfs};
@@ -88,7 +88,7 @@ struct Keeper {
     /// None after a write failed, until it is opened again.
     db: Option<Db>,
     /// What was told and is not committed yet.
-    pending: Vec<Op>,
+    pending: Pending,
     drained: Drained,
     error: Option<Error>,
 }
@@ -140,7 +140,7 @@ impl Live {
         opener: Box<dyn Opener>,
         options: &Options,
     ) -> Live {
-        let keeper = Keeper { db: Some(db), pending: Vec::new(), drained, error: None };
+        let keeper = Keeper { db: Some(db), pending: Pending::default(), drained, error: None };
         let shared = Arc::new(Shared {
             path: path.into(),
             changes,
@@ -262,12 +262,10 @@ impl Shared {
 
     fn commit(&self) -> rcuwalk::Result<()> {
         let mut keeper = locked(&self.keeper);
-        match self.commit_pending(&mut keeper).and_then(|()| {
-            // What failed before is durable now, and what came since follows.
-            let Keeper { pending, drained, .. } = &mut *keeper;
-            *drained = self.changes.drain(|change| tree::record(change, &mut |op| pending.push(op)));
-            self.commit_pending(&mut keeper)
-        }) {
+        let Keeper { pending, drained, .. } = &mut *keeper;
+        // After a commit that failed, what came since goes with it: it may be what makes room.
+        *drained = self.changes.drain(|change| tree::record(change, &mut |op| pending.push(op)));
+        match self.commit_pending(&mut keeper) {
             Ok(()) => {
                 keeper.error = None;
                 self.changes.set_refusal(None);
@@ -295,7 +293,7 @@ impl Shared {
         }
         let Keeper { db: Some(db), pending, drained, .. } = keeper else { return Ok(()) };
         db.commit(|writer| {
-            pending.iter().try_for_each(|op| writer.apply(op))?;
+            pending.apply(writer)?;
             Ok((drained.next_key, drained.next_ino))
         })?;
         pending.clear();

@@ -20,7 +20,7 @@ const INLINE_MAX: usize = 1024;
 const SUM_SIZE: usize = size_of::<u64>();
 
 /// The tables of records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// By key.
     Node,
@@ -112,10 +112,8 @@ fn sum(kind: Kind, key: &[u8], payload: &[u8]) -> u64 {
 }
 
 /// Adds its checksum to a record.
-pub(crate) fn seal(kind: Kind, key: &[u8], mut payload: Vec<u8>) -> Vec<u8> {
-    let sum = sum(kind, key, &payload);
-    payload.extend(sum.to_le_bytes());
-    payload
+pub(crate) fn seal(kind: Kind, key: &[u8], payload: &[u8]) -> Vec<u8> {
+    [payload, &sum(kind, key, payload).to_le_bytes()].concat()
 }
 
 /// The checksum that a sealed record has.

@@ -8,6 +8,7 @@ use redb::{
     Builder, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
     StorageBackend, Table, TableDefinition, WriteTransaction,
 };
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,46 @@ pub(crate) enum Op {
     Delete(Kind, Vec<u8>),
     /// All keys from the first on, below the second.
     DeleteRange(Kind, Vec<u8>, Vec<u8>),
+}
+
+/// Changes that wait for their commit: for each record the last one alone, so that what was superseded takes no space any more.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// Ranges to delete first.
+    ranges: Vec<(Kind, Vec<u8>, Vec<u8>)>,
+    /// By record, what it says then; `None` if it is to go.
+    records: BTreeMap<(Kind, Vec<u8>), Option<Vec<u8>>>,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.records.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, op: Op) {
+        match op {
+            Op::Put(kind, key, payload) => drop(self.records.insert((kind, key), Some(payload))),
+            Op::Delete(kind, key) => drop(self.records.insert((kind, key), None)),
+            Op::DeleteRange(kind, from, to) => {
+                let range = (kind, from.clone())..(kind, to.clone());
+                let within: Vec<_> = self.records.range(range).map(|(record, _)| record.clone()).collect();
+                within.iter().for_each(|record| drop(self.records.remove(record)));
+                self.ranges.push((kind, from, to));
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Pending::default();
+    }
+
+    pub(crate) fn apply(&self, writer: &mut Writer<'_>) -> Outcome<()> {
+        self.ranges.iter().try_for_each(|(kind, from, to)| writer.delete_range(*kind, from, to))?;
+        self.records.iter().try_for_each(|((kind, key), payload)| match payload {
+            Some(payload) => writer.put(*kind, key, payload),
+            None => writer.delete(*kind, key),
+        })
+    }
 }
 
 /// An open image file.
@@ -133,7 +174,7 @@ impl Db {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         state.time = (now.as_secs() as i64, now.subsec_nanos());
         state.commit += 1;
-        let value = seal(Kind::Node, STATE_KEY, encode(&state));
+        let value = seal(Kind::Node, STATE_KEY, &encode(&state));
         txn.open_table(STATE)?.insert(STATE_KEY, &value[..])?;
         txn.commit()?;
         self.state = state;
@@ -244,28 +285,35 @@ pub(crate) struct Writer<'t> {
 impl Writer<'_> {
     pub(crate) fn apply(&mut self, op: &Op) -> Outcome<()> {
         match op {
-            Op::Put(kind, key, payload) => {
-                let value = seal(*kind, key, payload.clone());
-                let old = self.tables[*kind as usize].insert(&key[..], &value[..])?;
-                let old = old.map(|old| seal_of(old.value()));
-                self.sum = self.sum.wrapping_add(seal_of(&value)).wrapping_sub(old.unwrap_or(0));
-                self.counts[*kind as usize] += u64::from(old.is_none());
-            }
-            Op::Delete(kind, key) => {
-                let old = self.tables[*kind as usize].remove(&key[..])?;
-                if let Some(old) = old.map(|old| seal_of(old.value())) {
-                    self.forget(*kind, old);
-                }
-            }
-            Op::DeleteRange(kind, from, to) => {
-                let mut gone = Vec::new();
-                let range = &from[..]..&to[..];
-                for entry in self.tables[*kind as usize].extract_from_if::<&[u8], _>(range, |_, _| true)? {
-                    gone.push(seal_of(entry?.1.value()));
-                }
-                gone.into_iter().for_each(|seal| self.forget(*kind, seal));
-            }
+            Op::Put(kind, key, payload) => self.put(*kind, key, payload),
+            Op::Delete(kind, key) => self.delete(*kind, key),
+            Op::DeleteRange(kind, from, to) => self.delete_range(*kind, from, to),
         }
+    }
+
+    fn put(&mut self, kind: Kind, key: &[u8], payload: &[u8]) -> Outcome<()> {
+        let value = seal(kind, key, payload);
+        let old = self.tables[kind as usize].insert(key, &value[..])?;
+        let old = old.map(|old| seal_of(old.value()));
+        self.sum = self.sum.wrapping_add(seal_of(&value)).wrapping_sub(old.unwrap_or(0));
+        self.counts[kind as usize] += u64::from(old.is_none());
+        Ok(())
+    }
+
+    fn delete(&mut self, kind: Kind, key: &[u8]) -> Outcome<()> {
+        let old = self.tables[kind as usize].remove(key)?;
+        if let Some(old) = old.map(|old| seal_of(old.value())) {
+            self.forget(kind, old);
+        }
+        Ok(())
+    }
+
+    fn delete_range(&mut self, kind: Kind, from: &[u8], to: &[u8]) -> Outcome<()> {
+        let mut gone = Vec::new();
+        for entry in self.tables[kind as usize].extract_from_if::<&[u8], _>(from..to, |_, _| true)? {
+            gone.push(seal_of(entry?.1.value()));
+        }
+        gone.into_iter().for_each(|seal| self.forget(kind, seal));
         Ok(())
     }
 

@@ -15,6 +15,8 @@ fn help_documents_every_command_and_exit_code() {
         "readlink",
         "access",
         "explain",
+        "save",
+        "image",
         "mount",
         "completions",
         "man",

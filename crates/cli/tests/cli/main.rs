@@ -5,6 +5,7 @@ mod bench;
 mod common;
 mod docs;
 mod explain;
+mod image;
 mod look;
 mod mount;
 mod replay;

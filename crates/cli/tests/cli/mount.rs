@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{rcuwalk, sample, stderr};
 
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let possible = rustix::process::geteuid().is_root()
         && fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !possible {
@@ -18,13 +18,13 @@ fn possible() -> bool {
     possible
 }
 
-fn is_mounted(point: &Path) -> bool {
+pub(crate) fn is_mounted(point: &Path) -> bool {
     let point = point.canonicalize().unwrap();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().any(|line| line.split(' ').nth(4) == point.to_str())
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
         assert!(Instant::now() < deadline, "{what}");
@@ -32,12 +32,12 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn umount(point: &Path) {
+pub(crate) fn umount(point: &Path) {
     assert!(Command::new("umount").arg(point).status().unwrap().success());
 }
 
 /// Unmounts whatever becomes of a test.
-struct Unmounts<'a>(&'a Path);
+pub(crate) struct Unmounts<'a>(pub(crate) &'a Path);
 
 impl Drop for Unmounts<'_> {
     fn drop(&mut self) {

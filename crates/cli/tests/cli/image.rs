@@ -1,0 +1,221 @@
+//! `rcuwalk save`, `rcuwalk image`, `rcuwalk mount --image`, and images as sources.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::common::{rcuwalk, sample, stderr, stdout};
+use crate::mount::{Unmounts, is_mounted, possible, umount, wait_until};
+
+#[test]
+fn a_saved_tree_is_a_source() {
+    let (source, dir) = (sample(), tempfile::tempdir().unwrap());
+    let image = dir.path().join("tree.image");
+    let output = rcuwalk(["save"]).arg(source.path()).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("8 entries in "), "{}", stdout(&output));
+    for args in [&["ls", "IMAGE", "/etc"][..], &["tree", "IMAGE"], &["stat", "IMAGE", "/run"]] {
+        let of = |place: &Path| {
+            let args = args.iter().map(|arg| if *arg == "IMAGE" { place.as_os_str() } else { arg.as_ref() });
+            rcuwalk(args).output().unwrap()
+        };
+        let (there, here) = (of(&image), of(source.path()));
+        assert!(there.status.success(), "{}", stderr(&there));
+        assert_eq!(stdout(&there), stdout(&here), "{args:?}");
+    }
+    let refused = rcuwalk(["access", "-r", "--as", "1000"]).arg(&image).arg("/shut/in").output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    // A copy of a copy, and in place of what was there.
+    assert!(rcuwalk(["save"]).arg(&image).arg(&image).output().unwrap().status.success());
+    let info = rcuwalk(["image", "info", "--json"]).arg(&image).output().unwrap();
+    let facts: serde_json::Value = serde_json::from_str(&stdout(&info)).unwrap();
+    assert_eq!((facts["entries"].as_u64(), facts["size_bytes"].as_u64()), (Some(8), Some(7)));
+    assert!(stdout(&rcuwalk(["image", "info"]).arg(&image).output().unwrap()).contains("version 1"));
+}
+
+#[test]
+fn what_is_damaged_or_none_is_named() {
+    let (source, dir) = (sample(), tempfile::tempdir().unwrap());
+    let image = dir.path().join("tree.image");
+    assert!(rcuwalk(["save"]).arg(source.path()).arg(&image).output().unwrap().status.success());
+    let check = |file: &Path| rcuwalk(["image", "check"]).arg(file).output().unwrap();
+    assert_eq!(stdout(&check(&image)), format!("{}: whole, 8 entries\n", image.display()));
+    let len = fs::metadata(&image).unwrap().len();
+    for at in (4096..len).step_by(512) {
+        File::options().write(true).open(&image).unwrap().write_all_at(&[0xa5; 8], at).unwrap();
+    }
+    let before = fs::read(&image).unwrap();
+    for command in [&["image", "check"][..], &["image", "info"], &["ls"]] {
+        let output = rcuwalk(command).arg(&image).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("is damaged"), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+    assert!(fs::read(&image).unwrap() == before, "it is looked at, and no more");
+    fs::write(&image, "hello").unwrap();
+    let output = check(&image);
+    assert!(stderr(&output).contains("no tree image"), "{}", stderr(&output));
+    assert_eq!(check(&dir.path().join("missing")).status.code(), Some(2));
+}
+
+/// A server in the foreground, once it serves.
+fn serve(image: &Path, point: &Path, more: &[&str]) -> Child {
+    let server = rcuwalk(["mount", "-f", "--image"]).arg(image).args(more).arg(point).spawn().unwrap();
+    wait_until("mounted", || is_mounted(point));
+    server
+}
+
+/// Contents that follow from a name.
+fn contents(name: &str) -> Vec<u8> {
+    let len = name.bytes().fold(7_usize, |sum, byte| (sum * 31 + usize::from(byte)) % 40_000);
+    name.bytes().cycle().take(len + 1).collect()
+}
+
+#[test]
+fn a_mount_in_an_image_comes_back() {
+    if !possible() {
+        return;
+    }
+    let (source, dir, point) = (sample(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (image, point) = (dir.path().join("tree.image"), point.path());
+    let _unmounts = Unmounts(point);
+    for (round, mode) in ["--as-seen", "--engine", "--as-seen"].into_iter().enumerate() {
+        let mut command = rcuwalk(["mount", mode, "--image"]);
+        command.arg(&image);
+        if round == 0 {
+            command.arg(source.path());
+        }
+        let output = command.arg(point).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        if round > 0 {
+            assert_eq!(fs::read_to_string(point.join("new")).unwrap(), format!("round {}", round - 1));
+            assert_eq!(
+                fs::metadata(point.join("hard")).unwrap().permissions(),
+                fs::metadata(source.path().join("run")).unwrap().permissions()
+            );
+        } else {
+            fs::hard_link(point.join("run"), point.join("hard")).unwrap();
+        }
+        fs::write(point.join("new"), format!("round {round}")).unwrap();
+        let busy = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
+        assert!(stderr(&busy).contains("in use"), "{}", stderr(&busy));
+        umount(point);
+        wait_until("the image is closed", || {
+            rcuwalk(["image", "check"]).arg(&image).output().unwrap().status.success()
+        });
+    }
+    let again = rcuwalk(["mount", "--image"]).arg(&image).arg(source.path()).arg(point).output().unwrap();
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr(&again).contains("has a tree already"), "{}", stderr(&again));
+}
+
+/// The server is killed while files are written, synced and renamed: all that was synced is there, and nothing is broken.
+#[test]
+fn a_killed_server_loses_nothing_that_was_synced() {
+    if !possible() {
+        return;
+    }
+    let rounds = std::env::var("RCUWALK_CRASH_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
+    let (dir, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (image, point) = (dir.path().join("tree.image"), point.path());
+    let _unmounts = Unmounts(point);
+    let mut durable = BTreeMap::new();
+    let mut synced = 0;
+    for round in 0..rounds {
+        let mut server = serve(&image, point, &[]);
+        for (name, bytes) in &durable {
+            assert!(fs::read(point.join(name)).unwrap() == *bytes, "round {round}: {name}");
+        }
+        // What is there beside was not synced, and is whole or short.
+        for entry in fs::read_dir(point).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let (found, whole) = (fs::read(&path).unwrap(), contents(name.trim_end_matches(".new")));
+            assert!(
+                whole.starts_with(&found) || found.iter().all(|&byte| byte == 0),
+                "round {round}: {name}"
+            );
+            if !durable.contains_key(&name) {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(15 + (round * 37) % 120));
+            server.kill().unwrap();
+            server.wait().unwrap();
+        });
+        for i in 0.. {
+            // Few names, so that files are replaced, too.
+            let name = format!("{}", (round * 7 + i) % 40);
+            match write_synced(point, &name) {
+                Ok(()) => drop(durable.insert(name.clone(), contents(&name))),
+                Err(_) => break,
+            }
+            synced += 1;
+        }
+        killer.join().unwrap();
+        assert!(Command::new("umount").arg("-l").arg(point).status().unwrap().success());
+    }
+    let output = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    println!("{rounds} kills, {synced} files synced");
+    assert!(synced > rounds, "there is something to lose");
+}
+
+/// Replaces a file as careful programs do.
+fn write_synced(dir: &Path, name: &str) -> std::io::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(&contents(name))?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+/// The disk under the image is full: that is told, nothing is lost, and once there is room it goes on by itself.
+#[test]
+fn a_full_disk_is_told_of() {
+    if !possible() {
+        return;
+    }
+    let (disk, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (disk, point) = (disk.path(), point.path());
+    let small = Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m", "none"]).arg(disk).status();
+    assert!(small.unwrap().success());
+    let _disk = Unmounts(disk);
+    let _unmounts = Unmounts(point);
+    let (image, filler) = (disk.join("tree.image"), disk.join("filler"));
+    fs::write(&filler, vec![7; 4 << 20]).unwrap();
+    let mut server = serve(&image, point, &["--limit", "64M"]);
+    write_synced(point, "first").unwrap();
+    let mut file = File::create(point.join("large")).unwrap();
+    let mut written = 0;
+    let full = loop {
+        if let Err(e) = file.write_all(&[7; 1 << 18]) {
+            break e;
+        }
+        written += 1 << 18;
+        if let Err(e) = file.sync_all() {
+            break e;
+        }
+        assert!(written < 32 << 20, "it never fills");
+    };
+    assert_eq!(full.raw_os_error(), Some(28), "ENOSPC");
+    assert!(written > 0 && fs::read(point.join("first")).unwrap() == contents("first"));
+    fs::remove_file(filler).unwrap();
+    wait_until("there is room again", || write_synced(point, "second").is_ok());
+    drop(file);
+    umount(point);
+    assert!(server.wait().unwrap().success());
+    let mut server = serve(&image, point, &[]);
+    for name in ["first", "second"] {
+        assert_eq!(fs::read(point.join(name)).unwrap(), contents(name));
+    }
+    assert!(fs::read(point.join("large")).unwrap() == vec![7; written], "all that was accepted");
+    umount(point);
+    assert!(server.wait().unwrap().success());
+}
