@@ -21,6 +21,9 @@ const STAT_FLAGS: i32 = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | 
 /// The mask bits on which it depends what statx fills in. Kernel: fs/stat.c `fill_mg_cmtime()` for the first two.
 const STATX_SELECTS: u32 = STATX_CTIME | STATX_MTIME | STATX_BTIME | STATX_MNT_ID_UNIQUE;
 
+/// Those of them that are mostly asked for.
+const STATX_USUAL: u32 = STATX_CTIME | STATX_MTIME;
+
 /// A mask bit that statx reserves for itself.
 const STATX_RESERVED: u32 = 0x8000_0000;
 
@@ -63,8 +66,13 @@ impl Kernel {
     #[inline(always)]
     fn cp_statx(&self, path: mount::Path, Told { k, dev }: &Told, mask: u32, cred: &Cred) -> Statx {
         let ns = cred.user_ns();
-        let mut statx = Statx {
-            mask: STATX_BASIC_STATS | STATX_MNT_ID,
+        // A file system with multigrain times reports a change only to who asks for it.
+        let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
+        let filled = STATX_BASIC_STATS & if times { !0 } else { !(STATX_CTIME | STATX_MTIME) };
+        let mnt_id = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { STATX_MNT_ID };
+        let (ctime, mtime) = if times { (k.times.ctime, k.times.mtime) } else { Default::default() };
+        Statx {
+            mask: filled | mask & STATX_BTIME | mnt_id,
             blksize: BLKSIZE,
             attributes: self.attributes(path, k),
             nlink: k.nlink,
@@ -77,34 +85,18 @@ impl Kernel {
             attributes_mask: ATTRIBUTES_MASK,
             atime: k.times.atime.into(),
             btime: k.times.btime.into(),
-            ctime: k.times.ctime.into(),
-            mtime: k.times.mtime.into(),
+            ctime: ctime.into(),
+            mtime: mtime.into(),
             rdev_major: major(u64::from(k.rdev)),
             rdev_minor: minor(u64::from(k.rdev)),
             dev_major: major(*dev),
             dev_minor: minor(*dev),
-            mnt_id: u64::from(path.mnt),
+            mnt_id: if mask & STATX_MNT_ID_UNIQUE != 0 {
+                self.mount(path.mnt).id.get()
+            } else {
+                u64::from(path.mnt)
+            },
             ..Statx::default()
-        };
-        if mask & STATX_SELECTS != STATX_CTIME | STATX_MTIME {
-            self.select(&mut statx, path.mnt, mask);
-        }
-        statx
-    }
-
-    /// What a mask changes that is not as most are.
-    #[cold]
-    #[inline(never)]
-    fn select(&self, statx: &mut Statx, mnt: Handle, mask: u32) {
-        // A file system with multigrain times reports a change only to who asks for it.
-        if mask & (STATX_CTIME | STATX_MTIME) == 0 {
-            statx.mask &= !(STATX_CTIME | STATX_MTIME);
-            (statx.ctime, statx.mtime) = Default::default();
-        }
-        statx.mask |= mask & STATX_BTIME;
-        if mask & STATX_MNT_ID_UNIQUE != 0 {
-            statx.mask = statx.mask & !STATX_MNT_ID | STATX_MNT_ID_UNIQUE;
-            statx.mnt_id = self.mount(mnt).id.get();
         }
     }
 
@@ -199,7 +191,7 @@ impl Task {
     /// Kernel: fs/stat.c `vfs_fstat()`.
     #[inline(always)]
     pub(crate) fn vfs_fstat(&self, fd: i32) -> Result<Stat> {
-        match self.getattr_fd(fd, false)? {
+        match self.getattr_fd(fd)? {
             (_, told, true) => Ok(cp_new_stat(&told, &self.cred)),
             _ => self.fstat_slow(fd),
         }
@@ -214,9 +206,9 @@ impl Task {
 
     /// What an open file is, and whether that is all, as [`Kernel::getattr_fast`]; takes no reference.
     #[inline(always)]
-    fn getattr_fd(&self, fd: i32, want_btime: bool) -> Result<(mount::Path, Told, bool)> {
+    fn getattr_fd(&self, fd: i32) -> Result<(mount::Path, Told, bool)> {
         self.files.table.look(fd, |file| {
-            let (told, whole) = self.kernel.getattr_fast(file.path.mnt, file.inode, want_btime);
+            let (told, whole) = self.kernel.getattr_fast(file.path.mnt, file.inode, false);
             (file.path, told, whole)
         })
     }
@@ -337,8 +329,10 @@ impl Task {
     #[inline(always)]
     pub(crate) fn do_statx_fd(&self, fd: i32, flags: i32, mask: u32) -> Result<Statx> {
         may_statx(flags, mask)?;
-        match self.getattr_fd(fd, mask & STATX_BTIME != 0)? {
-            (path, told, true) => Ok(self.kernel.cp_statx(path, &told, mask, &self.cred)),
+        match self.getattr_fd(fd)? {
+            (path, told, true) if mask & STATX_SELECTS == STATX_USUAL => {
+                Ok(self.kernel.cp_statx(path, &told, STATX_USUAL, &self.cred))
+            }
             _ => self.statx_fd_slow(fd, mask),
         }
     }
