@@ -148,7 +148,7 @@ fn everywhere(places: &[Place], only: &[String]) -> Result<Vec<Run>, String> {
 
 /// One suite in an empty directory of one place.
 fn one(suite: &'static str, place: &Place, ready: &Ready) -> Result<Run, String> {
-    let logs = target_dir("suites").join(place.name()).join(suite);
+    let logs = target_dir("suites").join(place.name().trim_start_matches('/')).join(suite);
     drop(std::fs::remove_dir_all(&logs));
     let dir = ready.path().join(suite);
     for made in [&logs, &dir] {
