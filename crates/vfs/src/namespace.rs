@@ -129,7 +129,7 @@ enum Copy {
     Bind,
     /// The copy is a slave; it gets a group of its own if `shared`.
     Slave { shared: bool },
-    /// For a new namespace: unbindable mounts are copied, too.
+    /// For a new namespace: unbindable mounts are copied, too, after which they can be bound.
     Namespace,
     /// For a new namespace of another user namespace: everything is a slave, and what it restricts is locked.
     Unprivileged,
@@ -176,12 +176,10 @@ impl Kernel {
         match how {
             Copy::Bind | Copy::Namespace => {
                 (info.shared, info.master) = (old.shared, old.master);
-                info.unbindable = how == Copy::Namespace && old.unbindable;
             }
             Copy::Slave { .. } | Copy::Unprivileged => {
                 info.master = if old.shared != 0 { old.shared } else { old.master };
                 info.shared = group;
-                info.unbindable = how == Copy::Unprivileged && old.unbindable;
             }
         }
         if how == Copy::Unprivileged {

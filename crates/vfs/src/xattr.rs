@@ -437,7 +437,7 @@ impl Task {
         }
         let caps;
         let value = if kind == Kind::Caps {
-            caps = caps_stored_by(&self.cred, kernel.id_view(place.mnt).sb_ns, value)?;
+            caps = caps_stored_by(&self.cred, &kernel.id_view(place.mnt), value)?;
             &caps
         } else {
             value
@@ -484,7 +484,10 @@ impl Task {
             check_handler(kind, name)?;
             let xattrs = kernel.store.xattrs(&ns, inode);
             let value = xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)?;
-            if kind == Kind::Caps { caps_seen_from(self.cred.user_ns(), value) } else { Ok(value) }
+            match kind {
+                Kind::Caps => caps_seen_from(self.cred.user_ns(), &kernel.id_view(place.mnt), &value),
+                _ => Ok(value),
+            }
         })
     }
 
@@ -578,49 +581,58 @@ fn check_caps_value(value: &[u8]) -> Result<()> {
     }
 }
 
-/// What is stored when this credential sets a `security.capability` value: unless it may set file capabilities for the
-/// whole file system, they count only for programs of its namespace, which version 3 says.
-///
-/// Kernel: security/commoncap.c `cap_convert_nscap()`.
-fn caps_stored_by(cred: &Cred, sb_ns: &UserNamespace, value: &[u8]) -> Result<Vec<u8>> {
-    const VERSION_3: u32 = 0x0300_0000;
-    let root = value.get(20..).and_then(|root| root.first_chunk()).copied().map(u32::from_le_bytes);
-    if root.is_none() && cred.ns_capable(sb_ns, CAP_SETFCAP) {
-        return Ok(value.to_vec());
-    }
-    let root = cred.user_ns().make_kuid(root.unwrap_or(0));
-    let (Some(magic), Some(sets), true) = (value.first_chunk(), value.get(4..20), root != INVALID_ID) else {
+const CAPS_VERSION_2: u32 = 0x0200_0000;
+const CAPS_VERSION_3: u32 = 0x0300_0000;
+
+/// A `security.capability` value of version 3, for programs of the namespace whose root is `root`.
+fn caps_of_version_3(value: &[u8], root: u32) -> Result<Vec<u8>> {
+    let (Some(magic), Some(sets)) = (value.first_chunk(), value.get(4..20)) else {
         return Err(Errno::EINVAL);
     };
-    let magic = VERSION_3 | u32::from_le_bytes(*magic) & 1;
+    let magic = CAPS_VERSION_3 | u32::from_le_bytes(*magic) & 1;
     Ok([&magic.to_le_bytes(), sets, &root.to_le_bytes()].concat())
 }
 
-/// A stored `security.capability` value as a task of this namespace reads it: one of version 3 whose root is the root of
-/// the namespace, or of one above it, as version 2; one whose root is another of its users, with that user's number.
+/// The user that a `security.capability` value of version 3 is for, as a number.
+fn caps_root(value: &[u8]) -> Option<u32> {
+    value.get(20..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+/// What is stored when this credential sets a `security.capability` value: unless it may set file capabilities for the
+/// whole file system, and the mount shows ids as they are, they count only for programs of its namespace, which version 3
+/// says.
+///
+/// Kernel: security/commoncap.c `cap_convert_nscap()`.
+fn caps_stored_by(cred: &Cred, view: &IdView<'_>, value: &[u8]) -> Result<Vec<u8>> {
+    let root = caps_root(value);
+    if root.is_none() && view.idmap.is_none() && cred.ns_capable(view.sb_ns, CAP_SETFCAP) {
+        return Ok(value.to_vec());
+    }
+    let root = view.sb_ns.from_kuid(view.from_vfsuid(cred.user_ns().make_kuid(root.unwrap_or(0))));
+    if root == INVALID_ID { Err(Errno::EINVAL) } else { caps_of_version_3(value, root) }
+}
+
+/// A stored `security.capability` value as a task of this namespace reads it through a mount: with the number that the root
+/// it is for has here, as version 3, unless that is root here too or the root of a namespace around this one.
 ///
 /// Kernel: security/commoncap.c `cap_inode_getsecurity()`.
-fn caps_seen_from(ns: &Arc<UserNamespace>, mut value: Vec<u8>) -> Result<Vec<u8>> {
-    const VERSION_2: u32 = 0x0200_0000;
-    let [magic, root] = [0, 20].map(|at| value.get(at..at + 4).and_then(|word| word.first_chunk()).copied());
-    let (Some(magic), Some(root)) = (magic.map(u32::from_le_bytes), root.map(u32::from_le_bytes)) else {
-        return Ok(value);
-    };
+fn caps_seen_from(ns: &Arc<UserNamespace>, view: &IdView<'_>, value: &[u8]) -> Result<Vec<u8>> {
+    let root = view.make_vfsuid(view.sb_ns.make_kuid(caps_root(value).unwrap_or(0)));
     let seen = ns.from_kuid(root);
     if seen != INVALID_ID && seen != 0 {
-        value[20..24].copy_from_slice(&seen.to_le_bytes());
-        return Ok(value);
+        return caps_of_version_3(value, seen);
     }
-    let mut above = Some(ns);
-    while let Some(ns) = above {
-        if ns.make_kuid(0) == root {
-            value.truncate(20);
-            value[..4].copy_from_slice(&(VERSION_2 | magic & 1).to_le_bytes());
-            return Ok(value);
-        }
-        above = ns.parent();
+    let mut around = std::iter::successors(Some(ns), |ns| ns.parent());
+    if root == INVALID_ID || !around.any(|ns| ns.from_kuid(root) == 0) {
+        return Err(Errno::EOVERFLOW);
     }
-    Err(Errno::EOVERFLOW)
+    let mut value = value.to_vec();
+    if value.len() > 20 {
+        let magic = CAPS_VERSION_2 | u32::from(value[0] & 1);
+        value.truncate(20);
+        value[..4].copy_from_slice(&magic.to_le_bytes());
+    }
+    Ok(value)
 }
 
 /// Declares the three forms of an attribute call: following links, not following, on a descriptor.
