@@ -248,6 +248,10 @@ impl Kernel {
     ///
     /// Kernel: `attach_recursive_mnt()`.
     fn attach_recursive(&self, ns: &mut Namespace, mnt: Handle, at: Path, mnt_ns: u32) -> Result<()> {
+        // Something might have to be mounted over what it shows, which must have a name for that.
+        if self.is_unlinked(self.mount(mnt).root.get()) {
+            return Err(Errno::ENOENT);
+        }
         let group = ns.mnt.info(at.mnt).shared;
         let mut copies = Vec::new();
         if group != 0 {

@@ -928,14 +928,12 @@ impl Generator {
             7 | 8 => Op::Getxattr { path, name, room },
             9 => Op::Lgetxattr { path, name, room },
             10 => Op::Fgetxattr { fd, name, room },
+            11 if self.rng.chance(50) => Op::Llistxattr { path, room },
             11 => Op::Listxattr { path, room },
             12 => Op::Flistxattr { fd, room },
             // Where there is none to take away, ext4 does nothing, tmpfs strips the set-group-id bit.
             _ if self.file_system == FileSystem::Ext4 && name.bytes() == Some(b"system.posix_acl_access") => {
-                match self.rng.below(2) {
-                    0 => Op::Listxattr { path, room },
-                    _ => Op::Llistxattr { path, room },
-                }
+                Op::Listxattr { path, room }
             }
             13 => Op::Removexattr { path, name },
             14 => Op::Fremovexattr { fd, name },
