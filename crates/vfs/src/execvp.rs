@@ -67,7 +67,8 @@ impl Task {
     /// # Errors
     ///
     /// `ENOENT` (no such program; the empty name; no candidate at all, where glibc leaves `errno` as it was),
-    /// `ENAMETOOLONG` (more than 255 bytes), those of [`execve`](Self::execve).
+    /// `ENAMETOOLONG` (in musl for more than 255 bytes; in glibc
+    /// only a directory that is there finds that out), those of [`execve`](Self::execve).
     ///
     /// glibc: posix/execvpe.c `__execvpe_common()`. musl: src/process/execvp.c `__execvpe()`.
     ///
@@ -97,7 +98,8 @@ impl Task {
         if file.contains(&b'/') {
             return self.exec_or_shell(libc, file, argv, envp);
         }
-        if file.len() > NAME_MAX {
+        // glibc means to ask as well, but measures no further than what is allowed.
+        if libc == Libc::Musl && file.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
         let (mut denied, mut last) = (false, Errno::ENOENT);
