@@ -1029,7 +1029,8 @@ impl Generator {
                 let propagation = *self.rng.pick(&[1 << 17, 1 << 18, 1 << 19, 1 << 20, 1 << 20]);
                 mount(none, propagation | self.some_of(&[REC]), b"", b"")
             }
-            18 if self.rng.chance(30) => {
+            // On ext4 all programs share one file system, and what it suffers as a root.
+            18 if self.file_system == FileSystem::Tmpfs && self.rng.chance(30) => {
                 Op::PivotRoot { new_root: Mem::Bytes(self.below_root()), put_old: self.path(Want::Dir) }
             }
             18 => mount(source, 0x2000, b"", b""),
