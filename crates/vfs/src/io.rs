@@ -103,12 +103,12 @@ impl Kernel {
         let i = self.store.inode(inode);
         let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
         let _change = self.store.open_inode(ns, inode);
-        if i.acl.get() != 0 && mode != i.mode.get() & 0xffff {
-            // The ACL is made to agree with the mode, which stamps even where nothing else does.
+        let acl_follows = i.acl.get() != 0 && mode != i.mode.get() & 0xffff;
+        if self.remove_file_caps(ns, inode) || acl_follows {
+            // The attribute's removal stamps, and so does an ACL made to agree with the mode, even where nothing else does.
             self.store.touch(ns, inode, Touch::C, self.now());
         }
         i.mode.set(i.mode.get() & !0xffff | mode);
-        self.remove_file_caps(ns, inode);
     }
 
     /// Sets the size of a regular file.

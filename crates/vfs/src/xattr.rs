@@ -112,13 +112,11 @@ impl Kernel {
         self.security_inode_permission(place.mnt, i, task.cred(), mask)
     }
 
-    /// Removes the file capabilities of an inode, as writing to it and changing its owner do.
+    /// Removes the file capabilities of an inode, as writing to it and changing its owner do. Tells whether there were any.
     ///
     /// Kernel: security/commoncap.c `cap_inode_killpriv()`.
-    pub(crate) fn remove_file_caps(&self, ns: &mut Namespace, inode: Handle) {
-        if let Some(xattrs) = self.store.xattrs_mut(ns, inode) {
-            xattrs.remove(XATTR_NAME_CAPS);
-        }
+    pub(crate) fn remove_file_caps(&self, ns: &mut Namespace, inode: Handle) -> bool {
+        self.store.xattrs_mut(ns, inode).is_some_and(|xattrs| xattrs.remove(XATTR_NAME_CAPS).is_some())
     }
 
     /// The file capabilities of an inode, as they are stored.
