@@ -23,7 +23,8 @@ pub enum FileSystem {
     /// Not compared: sizes of directories, blocks, what statx says of the file system, the order of attribute names, and
     /// which times of other objects than directories have moved (a truncation to the same size stamps, taking away an
     /// ACL that is not there does not). Not made: inode flags, of which ext4 has more, and which forbid more there;
-    /// searches for data and holes, where allocated blocks that were never written are holes as long as none is cached.
+    /// searches for data and holes, where allocated blocks that were never written are holes as long as none is cached;
+    /// unmounting without `MNT_DETACH`, and pivot_root: all programs share the file system.
     Ext4,
 }
 

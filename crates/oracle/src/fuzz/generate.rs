@@ -815,10 +815,10 @@ impl Generator {
     }
 
     fn allocate(&mut self, fd: Fd) -> Op {
-        // ext4 knows more modes.
+        // ext4 knows more modes, and holds RLIMIT_FSIZE against a size only if that grows.
         let modes: &[u64] = match self.file_system {
             FileSystem::Tmpfs => &[0, 0, 1, 3, 3, 2, 8, 0x10, 0x20],
-            FileSystem::Ext4 => &[0, 0, 1, 3, 3, 2],
+            FileSystem::Ext4 => &[0, 0, 3, 3, 2],
         };
         Op::Fallocate {
             fd,
@@ -1021,7 +1021,12 @@ impl Generator {
                 mount(Mem::Bytes(b"none".to_vec()), flags, b"tmpfs", b"mode=0777")
             }
             13..17 => {
-                let flags = *self.rng.pick(&[0, 0, 2, 2, 4, 8, 10, 6]);
+                // Without MNT_DETACH a task's root becomes read-only as a file system, which programs share on ext4.
+                let flags: &[u64] = match self.file_system {
+                    FileSystem::Tmpfs => &[0, 0, 2, 2, 4, 8, 10, 6],
+                    FileSystem::Ext4 => &[2, 2, 10, 6],
+                };
+                let flags = *self.rng.pick(flags);
                 // Not the root: without it little is left to compare.
                 Op::Umount2 { target: Mem::Bytes(self.below_root()), flags: UmountFlags(flags) }
             }
