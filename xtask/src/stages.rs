@@ -84,7 +84,7 @@ fn tell(outcome: &Outcome) -> String {
 /// The Python extension is left to the stage `python`: its library is linked with no interpreter, so no test of it runs.
 fn unit() -> Outcome {
     process::run(&mut cargo(
-        "test --quiet --workspace --exclude rcuwalk-python --lib --bins --tests --examples",
+        "test --quiet --no-fail-fast --workspace --exclude rcuwalk-python --lib --bins --tests --examples",
     ))
     .into()
 }

@@ -609,7 +609,7 @@ fn what_is_no_archive_is_an_error_that_says_so() {
         fs::write(&path, bytes).unwrap();
         open(&path).unwrap_err().to_string()
     };
-    assert!(error("text", b"hello").contains("text is a file, but no tar archive; name a directory or"));
+    assert!(error("text", b"hello").contains("text is a file, but no tar archive; name a directory, "));
     assert!(error("empty", b"").contains("is empty"));
     assert!(error("xz", b"\xfd7zXZ\0\0\0").contains("xz, which must be unpacked first"));
     assert!(open(Path::new("/dev/null")).unwrap_err().to_string().contains("is a device"));

@@ -48,8 +48,14 @@ impl Drop for MntNamespace {
     }
 }
 
-/// The namespace of a detached tree that [`Task::open_tree`] made: attached nowhere, but not unmounted either.
-const ANON_NS: u32 = u32::MAX;
+/// Beside the number of a mount namespace: that of a detached tree that [`Task::open_tree`] made there. It is attached nowhere, but
+/// not unmounted either.
+const ANON_NS: u32 = 1 << 31;
+
+/// Kernel: `is_anon_ns()`.
+fn is_anonymous(ns: u32) -> bool {
+    ns & ANON_NS != 0
+}
 
 /// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
 #[derive(Debug, Clone)]
@@ -413,7 +419,7 @@ impl Kernel {
     /// Kernel: `dissolve_on_fput()`.
     pub(crate) fn dissolve(&self, mnt: Handle) {
         let mut ns = self.store.lock();
-        if self.mount(mnt).ns.get() == ANON_NS {
+        if is_anonymous(self.mount(mnt).ns.get()) {
             self.umount_tree(&mut ns, mnt, Umount::Lazy);
         }
     }
@@ -614,7 +620,7 @@ impl Task {
     /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
     fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
         let kernel = &*self.kernel;
-        let of_ours = [self.mnt_ns(), ANON_NS].contains(&kernel.mount(from.mnt).ns.get());
+        let of_ours = [self.mnt_ns(), ANON_NS | self.mnt_ns()].contains(&kernel.mount(from.mnt).ns.get());
         if ns.mnt.info(from.mnt).unbindable || !of_ours || !recursive && kernel.has_locked_children(ns, from)
         {
             return Err(Errno::EINVAL);
@@ -703,7 +709,7 @@ impl Task {
                 && m.flags.get() & flags::LOCKED == 0
                 && ns.mnt.info(parent).shared == 0
         } else {
-            from_ns == ANON_NS && parent == 0 && to_ns == self.mnt_ns()
+            is_anonymous(from_ns) && parent == 0 && to_ns == self.mnt_ns()
         };
         if !movable {
             return Err(Errno::EINVAL);
@@ -837,7 +843,7 @@ impl Task {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
         let m = kernel.mount(at.mnt);
-        let anonymous = m.ns.get() == ANON_NS;
+        let anonymous = is_anonymous(m.ns.get());
         if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !anonymous {
             return Err(Errno::EINVAL);
         }
@@ -915,7 +921,7 @@ impl Task {
             }
             let mut ns = kernel.store.lock();
             let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
-            kernel.set_ns(&ns, mnt, ANON_NS);
+            kernel.set_ns(&ns, mnt, ANON_NS | self.mnt_ns());
             let copy = Path { mnt, dentry: at.dentry };
             kernel.path_get(copy);
             Ok(copy)

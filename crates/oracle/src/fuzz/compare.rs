@@ -24,6 +24,7 @@ pub enum FileSystem {
     /// which times of other objects than directories have moved (a truncation to the same size stamps, taking away an
     /// ACL that is not there does not). Not made: inode flags, of which ext4 has more, and which forbid more there;
     /// searches for data and holes, where allocated blocks that were never written are holes as long as none is cached;
+    /// `O_TMPFILE`, which it refuses in removed directories;
     /// unmounting without `MNT_DETACH`, and pivot_root: all programs share the file system.
     Ext4,
 }

@@ -536,7 +536,7 @@ impl Generator {
                 flags |= flag as u64;
             }
         }
-        if self.rng.chance(8) {
+        if self.rng.chance(8) && self.file_system == FileSystem::Tmpfs {
             flags |= libc::O_TMPFILE as u64;
         }
         if self.rng.chance(1) {
