@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Records<'t> = Table<'t, &'static [u8], &'static [u8]>;
@@ -96,8 +96,27 @@ pub(crate) struct AtPath(pub(crate) std::path::PathBuf);
 
 impl Opener for AtPath {
     fn open(&self) -> Outcome<Db> {
-        let file = not_empty(OpenOptions::new().read(true).write(true).open(&self.0)?)?;
-        Db::open(FileBackend::new(file)?)
+        Db::open(patiently(|| {
+            let file = not_empty(OpenOptions::new().read(true).write(true).open(&self.0)?)?;
+            Ok(FileBackend::new(file)?)
+        })?)
+    }
+}
+
+/// For how long an image that somebody else has open is waited for: umount(8) returns before the process that served the mount has
+/// committed what was left and closed the file.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Opens what somebody may be about to close.
+fn patiently<R>(open: impl Fn() -> Outcome<R>) -> Outcome<R> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match open() {
+            Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
     }
 }
 
@@ -118,11 +137,11 @@ pub(crate) fn look(path: &Path) -> Outcome<Db> {
     // A fifo under that name must not be waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = not_empty(OpenOptions::new().read(true).custom_flags(flags).open(path)?)?;
-    match file.try_lock_shared() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)),
-        Err(TryLockError::Error(e)) => return Err(e.into()),
-    }
+    patiently(|| match file.try_lock_shared() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)),
+        Err(TryLockError::Error(e)) => Err(e.into()),
+    })?;
     Db::open(Overlay::new(file)?)
 }
 
