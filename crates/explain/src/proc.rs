@@ -112,12 +112,7 @@ fn four(value: &str) -> Option<[u32; 4]> {
 
 /// Reads `uid_map` or `gid_map`.
 pub(crate) fn id_map(text: &str) -> Vec<IdExtent> {
-    let extent = |line: &str| {
-        let ids: Vec<u32> = line.split_whitespace().map_while(|id| id.parse().ok()).collect();
-        let [first, lower, count] = ids[..] else { return None };
-        Some(IdExtent { first, lower, count })
-    };
-    text.lines().filter_map(extent).collect()
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Whether these maps leave every id as it is.

@@ -238,13 +238,9 @@ impl Status {
     }
 }
 
+/// Reads `uid_map` or `gid_map`.
 fn id_map(text: &str) -> Vec<IdExtent> {
-    let extent = |line: &str| {
-        let ids: Vec<u32> = line.split_whitespace().map_while(|id| id.parse().ok()).collect();
-        let [first, lower, count] = ids[..] else { return None };
-        Some(IdExtent { first, lower, count })
-    };
-    text.lines().filter_map(extent).collect()
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Who is id 0 inside.

@@ -21,6 +21,30 @@ pub struct IdExtent {
     pub count: u32,
 }
 
+impl std::str::FromStr for IdExtent {
+    type Err = Errno;
+
+    /// Reads a line of `/proc/PID/uid_map` or `gid_map`: first id inside, first id outside, number of ids. Kernel: `map_write()`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is no line of three ids.
+    ///
+    /// ```
+    /// use rcuwalk::userns::IdExtent;
+    /// let extent = "         0     100000      65536".parse();
+    /// assert_eq!(extent, Ok(IdExtent { first: 0, lower: 100_000, count: 65_536 }));
+    /// assert_eq!("0 100000".parse::<IdExtent>(), Err(rcuwalk::Errno::EINVAL));
+    /// ```
+    fn from_str(line: &str) -> Result<IdExtent> {
+        let ids: std::result::Result<Vec<u32>, _> = line.split_whitespace().map(str::parse).collect();
+        match ids.as_deref() {
+            Ok(&[first, lower, count]) => Ok(IdExtent { first, lower, count }),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
 /// The most extents that one map may have (the kernel's `UID_GID_MAP_MAX_EXTENTS`).
 pub const MAX_EXTENTS: usize = 340;
 
