@@ -1,7 +1,7 @@
 //! `cargo x parity`: the tables of docs/parity.md, from the rows and from what each of them does on every backend now.
 
 use crate::document;
-use crate::process::{self, Outcome, cargo, root};
+use crate::process::{self, Outcome, cargo};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -53,7 +53,6 @@ fn write(check: bool) -> Result<(), String> {
         ("topics", topics(&coverage, &reports)),
         ("calls", calls(&coverage)),
         ("differences", differences(&reports)),
-        ("imported", imported()?),
     ] {
         document::splice(DOCUMENT, REMEDY, name, &table, check)?;
     }
@@ -160,25 +159,4 @@ fn differences(reports: &[Report]) -> String {
         let _ = writeln!(out, "| {what} | {why} | {} |", counts.join(", "));
     }
     out
-}
-
-/// Answers on imported trees that were compared with the kernel's before anything was timed.
-fn imported() -> Result<String, String> {
-    let mut out = String::from(
-        "| tree | entries | answers of stat | of access | differ | command |\n|---|---|---|---|---|---|\n",
-    );
-    for (tree, record) in [("/usr/include", "usr-include"), ("/usr", "usr")] {
-        let path = format!("bench/records/{record}.json");
-        let text = std::fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
-        let record: Value = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
-        let checked = &record["checked"];
-        let differ: u64 =
-            ["stat_mismatch", "access_mismatch"].iter().filter_map(|key| checked[key].as_u64()).sum();
-        let _ = writeln!(
-            out,
-            "| {tree} | {} | {} | {} | {differ} | `cargo run --release -- bench {tree}` |",
-            record["entries"], checked["stat"], checked["access"],
-        );
-    }
-    Ok(out)
 }
