@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use rcuwalk::Vfs;
+use rcuwalk::{Cred, Vfs};
 use rcuwalk_fuse::{Mode, Mount, Options};
 use rcuwalk_host::ImportOptions;
 use rcuwalk_image::Live;
@@ -244,7 +244,13 @@ impl Plan {
                 )));
             }
             (Some(source), _) => self.import(source, vfs)?,
-            (None, _) => {}
+            (None, _) if exists => {}
+            (None, _) => {
+                // An empty tree belongs to who mounts it, or nobody but root could put anything there.
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                let chown = vfs.task(Cred::root()).chown(b"/", uid.as_raw(), gid.as_raw());
+                chown.map_err(|e| Failure::Error(format!("the owner of the tree: {e}")))?;
+            }
         }
         let Some(image) = &self.image else { return Ok(None) };
         // The server leaves this directory.

@@ -1,46 +1,23 @@
-//! Attributes, times and errors between the engine's types and fuser's.
+//! Attributes and times between the engine's types and those of messages.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rcuwalk::uapi::*;
-use rcuwalk::{Errno, Stat, Timespec};
+use rcuwalk::{Stat, Timespec};
 
-/// The error that a reply carries.
-pub(crate) fn error(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(errno.raw())
-}
-
-/// The type in a mode.
-pub(crate) fn kind(mode: u32) -> FileType {
-    match mode & S_IFMT {
-        S_IFDIR => FileType::Directory,
-        S_IFLNK => FileType::Symlink,
-        S_IFIFO => FileType::NamedPipe,
-        S_IFSOCK => FileType::Socket,
-        S_IFCHR => FileType::CharDevice,
-        S_IFBLK => FileType::BlockDevice,
-        _ => FileType::RegularFile,
-    }
-}
-
-/// The type that a directory entry tells (`DT_*`), which is bits 12 to 15 of the mode.
-pub(crate) fn kind_of_entry(dt: u8) -> FileType {
-    kind(u32::from(dt) << 12)
-}
+use crate::protocol::{Attr, AttrOut, EntryOut, SetattrIn, StatfsOut, fattr};
 
 /// What stat(2) tells, as replies carry it.
-pub(crate) fn file_attr(st: &Stat) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(st.ino),
+pub(crate) fn attr(st: &Stat) -> Attr {
+    Attr {
+        ino: st.ino,
         size: st.size as u64,
         blocks: st.blocks as u64,
-        atime: system_time(st.atime),
-        mtime: system_time(st.mtime),
-        ctime: system_time(st.ctime),
-        crtime: UNIX_EPOCH,
-        kind: kind(st.mode),
-        perm: (st.mode & S_IALLUGO) as u16,
+        atime: st.atime.sec,
+        mtime: st.mtime.sec,
+        ctime: st.ctime.sec,
+        atimensec: st.atime.nsec,
+        mtimensec: st.mtime.nsec,
+        ctimensec: st.ctime.nsec,
+        mode: st.mode,
         nlink: st.nlink as u32,
         uid: st.uid,
         gid: st.gid,
@@ -50,57 +27,40 @@ pub(crate) fn file_attr(st: &Stat) -> FileAttr {
     }
 }
 
-fn system_time(t: Timespec) -> SystemTime {
-    let seconds = Duration::from_secs(t.sec.unsigned_abs());
-    let whole = if t.sec < 0 { UNIX_EPOCH - seconds } else { UNIX_EPOCH + seconds };
-    whole + Duration::from_nanos(u64::from(t.nsec))
+/// Attributes that the kernel may keep for `valid` seconds.
+pub(crate) fn attr_out(st: &Stat, valid: u64) -> AttrOut {
+    AttrOut { attr_valid: valid, attr: attr(st), ..AttrOut::default() }
 }
 
-/// A time to be set. Before the epoch fuser 0.18 takes the nanoseconds off instead of adding them; that is undone here.
-fn timespec(t: SystemTime) -> Timespec {
-    match t.duration_since(UNIX_EPOCH) {
-        Ok(d) => Timespec { sec: d.as_secs() as i64, nsec: d.subsec_nanos() },
-        Err(before) => {
-            let d = before.duration();
-            Timespec { sec: -(d.as_secs() as i64), nsec: d.subsec_nanos() }
-        }
+/// An entry whose name the kernel may keep for `entry_valid` seconds, and its attributes for `attr_valid`.
+pub(crate) fn entry_out(st: &Stat, entry_valid: u64, attr_valid: u64) -> EntryOut {
+    EntryOut { nodeid: st.ino, entry_valid, attr_valid, attr: attr(st), ..EntryOut::default() }
+}
+
+/// What statfs(2) tells.
+pub(crate) fn statfs_out(s: &rcuwalk::Statfs) -> StatfsOut {
+    StatfsOut {
+        blocks: s.blocks,
+        bfree: s.bfree,
+        bavail: s.bavail,
+        files: s.files,
+        ffree: s.ffree,
+        bsize: s.bsize as u32,
+        namelen: s.namelen as u32,
+        frsize: s.frsize as u32,
+        ..StatfsOut::default()
     }
 }
 
-/// One of the times of a SETATTR request, as utimensat takes it.
-pub(crate) fn wanted_time(t: Option<TimeOrNow>) -> Timespec {
-    match t {
-        None => Timespec { sec: 0, nsec: UTIME_OMIT },
-        Some(TimeOrNow::Now) => Timespec { sec: 0, nsec: UTIME_NOW },
-        Some(TimeOrNow::SpecificTime(t)) => timespec(t),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_before_the_epoch_survive() {
-        for (sec, nsec) in [(0, 0), (5, 7), (-1, 0), (-1, 999_999_999), (-2, 250_000_000)] {
-            let t = system_time(Timespec { sec, nsec });
-            let since = match t.duration_since(UNIX_EPOCH) {
-                Ok(d) => d.as_nanos() as i128,
-                Err(e) => -(e.duration().as_nanos() as i128),
-            };
-            assert_eq!(since, i128::from(sec) * 1_000_000_000 + i128::from(nsec));
-        }
-        // What fuser makes of -2 s and 250 ms.
-        let odd = UNIX_EPOCH - Duration::new(2, 250_000_000);
-        assert_eq!(timespec(odd), Timespec { sec: -2, nsec: 250_000_000 });
-    }
-
-    #[test]
-    fn entry_types_are_those_of_modes() {
-        for (dt, of) in
-            [(DT_DIR, FileType::Directory), (DT_REG, FileType::RegularFile), (DT_LNK, FileType::Symlink)]
-        {
-            assert_eq!(kind_of_entry(dt), of);
-        }
-    }
+/// The times of a SETATTR request, as utimensat takes them.
+pub(crate) fn wanted_times(new: &SetattrIn) -> [Timespec; 2] {
+    let time = |set: u32, now: u32, sec: i64, nsec: u32| match new.valid {
+        valid if valid & now != 0 => Timespec { sec: 0, nsec: UTIME_NOW },
+        valid if valid & set != 0 => Timespec { sec, nsec },
+        _ => Timespec { sec: 0, nsec: UTIME_OMIT },
+    };
+    [
+        time(fattr::ATIME, fattr::ATIME_NOW, new.atime, new.atimensec),
+        time(fattr::MTIME, fattr::MTIME_NOW, new.mtime, new.mtimensec),
+    ]
 }

@@ -9,15 +9,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use fuser::Request;
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::CAP_FSETID;
 use rcuwalk::userns::{IdExtent, UserNamespace};
 use rcuwalk::{CloneFlags, Cred, Result, Task};
 use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
 
+use crate::protocol::Header;
+
 /// Threads, and identities, that are remembered at most.
 const MOST: usize = 256;
+
+/// An id that nobody has.
+const NOBODY: u32 = u32::MAX - 1;
 
 /// As whom the engine acts: what of a credential counts for a call on a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,9 +36,10 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Somebody who may do everything, and to whom what is created belongs.
-    pub(crate) fn owner(req: &Request) -> Identity {
+    pub(crate) fn owner(req: &Header) -> Identity {
         let caps = CapSet::FULL.0;
-        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: Vec::new(), caps, user_ns: None }
+        let (fsuid, fsgid) = req.ids().unwrap_or((0, 0));
+        Identity { fsuid, fsgid, groups: Vec::new(), caps, user_ns: None }
     }
 
     /// The same with every capability, for calls that the kernel has allowed already; `CAP_FSETID`, with which set-id bits
@@ -103,7 +108,7 @@ pub(crate) struct Callers {
 
 impl Callers {
     /// The caller.
-    pub(crate) fn identity(&self, req: &Request) -> Identity {
+    pub(crate) fn identity(&self, req: &Header) -> Identity {
         self.read(req, |caps, root, same_ids| match same_ids {
             true => caps.effective,
             // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
@@ -112,21 +117,22 @@ impl Callers {
     }
 
     /// The caller as access(2) sees them, whose ids are the real ones: without capabilities, or root with all they may have.
-    pub(crate) fn for_access(&self, req: &Request) -> Identity {
+    pub(crate) fn for_access(&self, req: &Header) -> Identity {
         self.read(req, |caps, root, _| caps.permitted & root)
     }
 
     /// `choose` gets the capabilities of the thread, all that the user has for being root, and whether the request's user is
     /// the thread's.
-    fn read(&self, req: &Request, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
-        let (status, user_ns) = self.look_at(req.pid()).unwrap_or_default();
+    fn read(&self, req: &Header, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
+        let (status, user_ns) = self.look_at(req.pid).unwrap_or_default();
+        let (fsuid, fsgid) = req.ids().or(status.fsuid.zip(status.fsgid)).unwrap_or((NOBODY, NOBODY));
         let root_uid = user_ns.as_ref().map_or(Some(0), |[uids, _]| lower_of_0(uids));
-        let root = if root_uid == Some(req.uid()) { CapSet::FULL.0 } else { 0 };
+        let root = if root_uid == Some(fsuid) { CapSet::FULL.0 } else { 0 };
         let caps = match &status.caps {
             None => root,
-            Some(caps) => choose(caps, root, status.fsuid == Some(req.uid())),
+            Some(caps) => choose(caps, root, status.fsuid == Some(fsuid)),
         };
-        Identity { fsuid: req.uid(), fsgid: req.gid(), groups: status.groups, caps, user_ns }
+        Identity { fsuid, fsgid, groups: status.groups, caps, user_ns }
     }
 
     /// What a thread is now: its credential, and the maps of its user namespace if it matters and is not ours.
@@ -207,6 +213,7 @@ impl Thread {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
     fsuid: Option<u32>,
+    fsgid: Option<u32>,
     groups: Vec<u32>,
     caps: Option<Caps>,
 }
@@ -224,7 +231,8 @@ impl Status {
         for line in text.split(|&b| b == b'\n').filter_map(|line| std::str::from_utf8(line).ok()) {
             let Some((key, value)) = line.split_once(":\t") else { continue };
             match key {
-                "Uid" => status.fsuid = value.split('\t').nth(3).and_then(|id| id.parse().ok()),
+                "Uid" => status.fsuid = fourth_id(value),
+                "Gid" => status.fsgid = fourth_id(value),
                 "Groups" => {
                     status.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
                 }
@@ -236,6 +244,11 @@ impl Status {
         status.caps = permitted.zip(effective).map(|(permitted, effective)| Caps { permitted, effective });
         status
     }
+}
+
+/// Of four ids the last: what counts for files.
+fn fourth_id(ids: &str) -> Option<u32> {
+    ids.split('\t').nth(3).and_then(|id| id.parse().ok())
 }
 
 /// Reads `uid_map` or `gid_map`.
@@ -251,7 +264,7 @@ fn lower_of_0(map: &[IdExtent]) -> Option<u32> {
 /// How an id is numbered inside; an id that nobody has if it is not.
 fn upper_of(map: &[IdExtent], id: u32) -> u32 {
     let within = |extent: &&IdExtent| id.checked_sub(extent.lower).is_some_and(|n| n < extent.count);
-    map.iter().find(within).map_or(u32::MAX - 1, |extent| extent.first + (id - extent.lower))
+    map.iter().find(within).map_or(NOBODY, |extent| extent.first + (id - extent.lower))
 }
 
 /// Tasks that were made for earlier requests, by identity. They share the descriptor table; root and umask are each one's own.
@@ -322,6 +335,7 @@ mod tests {
         let text = b"Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapPrm:\t00000000000000ff\nCapEff:\t0000000000000002\n";
         let expected = Status {
             fsuid: Some(4),
+            fsgid: Some(8),
             groups: vec![9, 10],
             caps: Some(Caps { permitted: 0xff, effective: 2 }),
         };

@@ -13,14 +13,17 @@
 //! mount.unmount()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod attr;
 mod caller;
 mod mount;
 mod nodes;
 mod options;
+mod protocol;
 mod server;
+mod session;
+mod sys;
 
 pub use mount::{Mount, MountError};
 pub use options::{Mode, OptionError, Options};

@@ -1,17 +1,23 @@
 //! Mounting and unmounting.
 
+use std::env;
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use fuser::{BackgroundSession, Session};
 use rcuwalk::{Errno, Vfs};
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::options::{Mode, Options};
+use crate::options::Options;
 use crate::server::Server;
+use crate::session::Session;
 
 /// Why nothing was mounted.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +51,7 @@ pub enum MountError {
 /// A mounted tree, served by threads of this process. Dropping it unmounts.
 #[derive(Debug)]
 pub struct Mount {
-    session: Option<BackgroundSession>,
+    session: Option<Session>,
     point: PathBuf,
 }
 
@@ -58,27 +64,25 @@ impl Mount {
     /// [`MountError`].
     pub fn new(vfs: &Vfs, point: &Path, options: &Options) -> Result<Mount, MountError> {
         let point = check_point(point)?;
-        check_device()?;
-        let server = Server::new(vfs, options)?;
-        let device = server.device();
-        let refused = |e: io::Error| refused(&point, &e);
-        let session = if rustix::process::geteuid().is_root() {
-            let connection = mount_as_root(&point, options).map_err(refused)?;
-            let config = options.config();
-            Session::from_fd(server, connection, config.acl, config).inspect_err(|_| {
-                // Nobody serves what was mounted.
-                let _ = rustix::mount::unmount(&point, UnmountFlags::DETACH);
-            })
+        let device = if rustix::process::geteuid().is_root() {
+            mount_as_root(&point, options)?
         } else {
-            Session::new(server, &point, &options.config())
+            mount_as_user(&point, options)?
         };
-        let session = session.map_err(refused)?;
-        // The server tells the kernel what to forget through a descriptor of its own.
-        let own = session.as_fd().try_clone_to_owned().map_err(refused)?;
-        // Only the first to set it counts, and this is the first.
-        let _ = device.set(own);
-        let session = session.spawn().map_err(refused)?;
-        Ok(Mount { session: Some(session), point })
+        let device = Arc::new(device);
+        let start = || -> Result<Session, MountError> {
+            let server = Server::new(vfs, options, Arc::clone(&device))?;
+            Session::start(server, &device, options.thread_count())
+                .map_err(|e| refused(&point, &e.to_string()))
+        };
+        match start() {
+            Ok(session) => Ok(Mount { session: Some(session), point }),
+            Err(e) => {
+                // Nobody serves what was mounted.
+                let _ = unmount(&point, true);
+                Err(e)
+            }
+        }
     }
 
     /// Where it is mounted: an absolute path without links.
@@ -88,31 +92,28 @@ impl Mount {
 
     /// Whether nobody serves it any more: it was unmounted from outside.
     pub fn is_over(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.session.as_ref().is_none_or(Session::is_over)
     }
 
     /// Unmounts. What is busy goes out of sight at once; whoever has files open there keeps them until the process ends.
     ///
     /// # Errors
     ///
-    /// What the session ended with.
+    /// What the session ended with, or why it cannot be unmounted.
     pub fn unmount(mut self) -> io::Result<()> {
         self.end()
     }
 
     fn end(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
-        if session.guard.is_finished() {
-            return session.umount_and_join();
+        if session.is_over() {
+            return session.join();
         }
-        // Somebody else than root has fusermount3 do it, which fuser asks.
-        if rustix::mount::unmount(&self.point, UnmountFlags::NOFOLLOW) == Err(rustix::io::Errno::BUSY) {
-            rustix::mount::unmount(&self.point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        if unmount(&self.point, false).is_err() {
             // The threads serve those who still use it, for as long as the process lives.
-            std::mem::forget(session);
-            return Ok(());
+            return unmount(&self.point, true);
         }
-        session.umount_and_join()
+        session.join()
     }
 }
 
@@ -124,15 +125,10 @@ impl Drop for Mount {
 }
 
 /// Mounts without a helper, so that the type in mount tables is `fuse.rcuwalk` and errors are the kernel's. Gives the connection.
-fn mount_as_root(point: &Path, options: &Options) -> io::Result<OwnedFd> {
-    let device = File::options().read(true).write(true).open("/dev/fuse")?;
+fn mount_as_root(point: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    let device = File::options().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
     let mut data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-    if options.mode == Mode::AsSeen {
-        data.push_str(",default_permissions");
-    }
-    if options.allow_other {
-        data.push_str(",allow_other");
-    }
+    options.data_words().for_each(|word| data.extend([",", word]));
     let flags = [
         (options.read_only, MountFlags::RDONLY),
         (options.noexec, MountFlags::NOEXEC),
@@ -142,9 +138,72 @@ fn mount_as_root(point: &Path, options: &Options) -> io::Result<OwnedFd> {
         (options.sync, MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
-    let data = CString::new(data)?;
-    rustix::mount::mount(options.source.as_str(), point, "fuse.rcuwalk", flags, &*data)?;
+    let mounted = CString::new(data).map_err(io::Error::from).and_then(|data| {
+        Ok(rustix::mount::mount(options.source.as_str(), point, "fuse.rcuwalk", flags, &*data)?)
+    });
+    mounted.map_err(|e| refused(point, &e.to_string()))?;
     Ok(device.into())
+}
+
+/// The program that mounts and unmounts for users who may not: `fusermount3`, or what `FUSERMOUNT_PATH` names.
+fn fusermount() -> Command {
+    Command::new(env::var_os("FUSERMOUNT_PATH").unwrap_or_else(|| "fusermount3".into()))
+}
+
+/// Has fusermount3 mount, which opens the device and passes it back through a socket. Gives the connection.
+fn mount_as_user(point: &Path, options: &Options) -> Result<OwnedFd, MountError> {
+    let failed = |e: io::Error| refused(point, &e.to_string());
+    if let Err(e) = File::open("/dev/fuse")
+        && e.kind() == io::ErrorKind::NotFound
+    {
+        return Err(MountError::Device(e));
+    }
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let child = fusermount()
+        .arg("-o")
+        .arg(options.words())
+        .arg("--")
+        .arg(point)
+        // The socket is its standard input: a descriptor that is passed on without further ado.
+        .stdin(OwnedFd::from(theirs))
+        .env("_FUSE_COMMFD", "0")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| refused(point, &format!("fusermount3: {e}")))?;
+    let device = receive_descriptor(&ours).map_err(failed);
+    let output = child.wait_with_output().map_err(failed)?;
+    match device? {
+        Some(device) if output.status.success() => Ok(device),
+        _ => Err(refused(point, &String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// The descriptor that comes through a socket, if one does before its other end is closed.
+fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let parts = &mut [IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok(descriptors.flatten().next())
+}
+
+/// Unmounts; if `lazy` also what is busy, which then goes out of sight.
+fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
+        Err(rustix::io::Errno::PERM) => {}
+        done => return Ok(done?),
+    }
+    let how: &[&str] = if lazy { &["-u", "-q", "-z", "--"] } else { &["-u", "-q", "--"] };
+    let output = fusermount().args(how).arg(point).stdin(Stdio::null()).output()?;
+    let why = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
 }
 
 fn check_point(point: &Path) -> Result<PathBuf, MountError> {
@@ -160,17 +219,14 @@ fn check_point(point: &Path) -> Result<PathBuf, MountError> {
     if real.is_dir() { Ok(real) } else { Err(wrong("not a directory (ENOTDIR)".into())) }
 }
 
-fn check_device() -> Result<(), MountError> {
-    File::options().read(true).write(true).open("/dev/fuse").map(drop).map_err(MountError::Device)
-}
-
-fn refused(point: &Path, e: &io::Error) -> MountError {
-    let why = e.to_string();
+fn refused(point: &Path, why: &str) -> MountError {
     let hint = if why.contains("user_allow_other") {
         "leave allow_other out, or have root write user_allow_other into /etc/fuse.conf"
     } else if why.contains("EBUSY") || why.contains("busy") {
         "something uses the directory: choose another one, or unmount what is there"
-    } else if e.kind() == io::ErrorKind::NotFound {
+    } else if why.contains("open /dev/fuse") {
+        "mount as root, or have root let everybody open it: chmod 666 /dev/fuse"
+    } else if why.contains("No such file") {
         "install fusermount3 (package fuse3), or mount as root"
     } else {
         "mount as root, or on a directory of your own with fusermount3 (package fuse3) installed"

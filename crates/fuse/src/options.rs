@@ -1,9 +1,5 @@
 //! What `-o` takes.
 
-use std::time::Duration;
-
-use fuser::{Config, MountOption, SessionACL};
-
 /// Who decides what a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -134,7 +130,7 @@ impl Options {
     }
 
     /// How many threads are to answer.
-    fn thread_count(&self) -> usize {
+    pub(crate) fn thread_count(&self) -> usize {
         match self.threads {
             0 => {
                 let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -144,32 +140,33 @@ impl Options {
         }
     }
 
-    /// The same for fuser.
-    pub(crate) fn config(&self) -> Config {
+    /// Words that the kernel's FUSE alone knows.
+    pub(crate) fn data_words(&self) -> impl Iterator<Item = &'static str> {
+        let words = [(self.mode == Mode::AsSeen, "default_permissions"), (self.allow_other, "allow_other")];
+        words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word)
+    }
+
+    /// The list of words that fusermount3 takes.
+    pub(crate) fn words(&self) -> String {
         let choose = |yes, on, off| if yes { on } else { off };
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(self.source.clone()),
-            MountOption::Subtype("rcuwalk".into()),
-            choose(self.read_only, MountOption::RO, MountOption::RW),
-            choose(self.noexec, MountOption::NoExec, MountOption::Exec),
-            choose(self.nosuid, MountOption::NoSuid, MountOption::Suid),
-            choose(self.nodev, MountOption::NoDev, MountOption::Dev),
-            choose(self.noatime, MountOption::NoAtime, MountOption::Atime),
-            choose(self.sync, MountOption::Sync, MountOption::Async),
+        let words = [
+            choose(self.read_only, "ro", "rw"),
+            choose(self.noexec, "noexec", "exec"),
+            choose(self.nosuid, "nosuid", "suid"),
+            choose(self.nodev, "nodev", "dev"),
+            choose(self.noatime, "noatime", "atime"),
+            choose(self.sync, "sync", "async"),
         ];
-        if self.mode == Mode::AsSeen {
-            config.mount_options.push(MountOption::DefaultPermissions);
-        }
-        config.acl = if self.allow_other { SessionACL::All } else { SessionACL::Owner };
-        config.n_threads = Some(self.thread_count());
-        config.clone_fd = true;
-        config
+        let mut list =
+            format!("subtype=rcuwalk,fsname={}", self.source.replace('\\', r"\\").replace(',', r"\,"));
+        words.into_iter().chain(self.data_words()).for_each(|word| list.extend([",", word]));
+        list
     }
 }
 
 /// For how long the kernel may believe what it was told: it sees every change, being the only one to make any.
-pub(crate) const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Seconds.
+pub(crate) const LONG: u64 = 365 * 24 * 60 * 60;
 
 #[cfg(test)]
 mod tests {
@@ -183,6 +180,16 @@ mod tests {
         assert!(!options.read_only && !options.nosuid && !options.nodev && options.noatime);
         assert_eq!((options.source.as_str(), options.threads), ("a=b", 3));
         assert_eq!(options.parse(""), Ok(()));
+    }
+
+    #[test]
+    fn fusermount_is_told_everything() {
+        let options =
+            Options { source: r"a,b\c".into(), allow_other: false, noexec: true, ..Options::default() };
+        assert_eq!(
+            options.words(),
+            r"subtype=rcuwalk,fsname=a\,b\\c,rw,noexec,nosuid,nodev,atime,async,default_permissions"
+        );
     }
 
     #[test]

@@ -1,31 +1,22 @@
 //! The requests of the kernel, answered by calls of the engine.
 
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
-use fuser::*;
 use rcuwalk::acl::XATTR_NAME_POSIX_ACL_ACCESS;
 use rcuwalk::cred::Cred;
 use rcuwalk::uapi::*;
 use rcuwalk::{CloneFlags, Errno, MountOptions, Result, Stat, Sysctl, Task, Vfs};
+use zerocopy::IntoBytes;
 
-use crate::attr::{error, file_attr, kind_of_entry, wanted_time};
+use crate::attr::{attr_out, entry_out, statfs_out, wanted_times};
 use crate::caller::{Callers, Identity, Tasks};
 use crate::nodes::{Data, Nodes};
 use crate::options::{LONG, Mode, Options};
+use crate::protocol::*;
 
 /// What a program that executes a file adds to the flags of opening it. Kernel: `__FMODE_EXEC`.
 const FMODE_EXEC: i32 = 0x20;
-
-/// Kernel: include/uapi/linux/fuse.h `enum fuse_notify_code`.
-const FUSE_NOTIFY_INVAL_INODE: u32 = 2;
-const FUSE_NOTIFY_INC_EPOCH: u32 = 8;
 
 /// Kernel: include/uapi/linux/fs.h.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -73,11 +64,11 @@ pub(crate) struct Server {
     /// What is to be made durable, if anything keeps the tree.
     kept: Option<Vfs>,
     /// The connection, for notifications.
-    device: Arc<OnceLock<OwnedFd>>,
+    device: Arc<OwnedFd>,
 }
 
 impl Server {
-    pub(crate) fn new(vfs: &Vfs, options: &Options) -> Result<Server> {
+    pub(crate) fn new(vfs: &Vfs, options: &Options, device: Arc<OwnedFd>) -> Result<Server> {
         const MANY: u64 = 0x7fff_ffc0;
         let keeper = vfs.task(Cred::root());
         vfs.set_sysctl(Sysctl::NrOpen, MANY)?;
@@ -100,28 +91,49 @@ impl Server {
             callers: Callers::default(),
             tasks: Tasks::new(share()?),
             kept: Some(vfs.clone()).filter(Vfs::is_kept),
-            device: Arc::default(),
+            device,
             keeper,
         })
     }
 
-    /// Makes all that was done durable: what keeps the tree commits it whole.
-    fn sync(&self, reply: ReplyEmpty) {
-        match self.kept.as_ref().map(Vfs::sync) {
-            Some(Ok(())) => reply.ok(),
-            Some(Err(errno)) => reply.error(error(errno)),
-            // There is no disk; the kernel need not ask again.
-            None => reply.error(fuser::Errno::ENOSYS),
+    /// What is to be agreed upon with the kernel. What it does not offer only costs speed, or is not there for anybody.
+    pub(crate) fn wanted(&self) -> u64 {
+        let mut wanted = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::DONT_MASK
+            | init::HANDLE_KILLPRIV_V2
+            | init::PARALLEL_DIROPS
+            | init::CACHE_SYMLINKS
+            | init::NO_OPEN_SUPPORT
+            | init::NO_OPENDIR_SUPPORT
+            | init::EXPLICIT_INVAL_DATA
+            | init::ASYNC_DIO
+            | init::SETXATTR_EXT
+            | init::DIRECT_IO_ALLOW_MMAP;
+        if self.mode == Mode::AsSeen {
+            // Forces default_permissions.
+            wanted |= init::POSIX_ACL;
+            // An entry that comes with READDIRPLUS counts as looked up, for which the engine would have to judge each.
+            wanted |= init::DO_READDIRPLUS | init::READDIRPLUS_AUTO;
         }
+        if self.mode == Mode::AsSeen {
+            // Without default_permissions the kernel refuses, and the mount fails.
+            wanted |= init::ALLOW_IDMAP;
+        }
+        if self.writeback {
+            wanted |= init::WRITEBACK_CACHE;
+        }
+        wanted
     }
 
-    /// Where the connection is put once there is one.
-    pub(crate) fn device(&self) -> Arc<OnceLock<OwnedFd>> {
-        Arc::clone(&self.device)
+    /// Makes all that was done durable: what keeps the tree commits it whole.
+    fn sync(&self) -> Result<()> {
+        // Without, there is no disk; the kernel need not ask again.
+        self.kept.as_ref().map_or(Err(Errno::ENOSYS), Vfs::sync)
     }
 
     /// As whom the engine acts for a caller.
-    fn actor(&self, req: &Request) -> Identity {
+    fn actor(&self, req: &Header) -> Identity {
         match self.mode {
             Mode::AsSeen => Identity::owner(req),
             Mode::Engine => self.callers.identity(req),
@@ -129,7 +141,7 @@ impl Server {
     }
 
     /// Runs a change as whoever asks for it.
-    fn change<R>(&self, req: &Request, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+    fn change<R>(&self, req: &Header, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
         self.change_as(self.actor(req), umask, change)
     }
 
@@ -139,46 +151,47 @@ impl Server {
     }
 
     /// Runs what only looks.
-    fn look<R>(&self, req: &Request, look: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
+    fn look<R>(&self, req: &Header, look: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
         match self.mode {
             Mode::AsSeen => look(&self.keeper),
             Mode::Engine => look(&*self.tasks.acting(self.callers.identity(req), 0)?),
         }
     }
 
-    /// Who changes a file, as far as its set-id bits are concerned. The kernel leaves those to the server
-    /// (`FUSE_HANDLE_KILLPRIV_V2`), but what it says of the caller fuser 0.18 passes on for writes alone.
-    fn changer(&self, req: &Request, ino: INodeNo) -> Result<Identity> {
-        match self.mode {
-            Mode::AsSeen if !self.has_set_id(ino)? => Ok(Identity::owner(req)),
-            Mode::AsSeen => {
-                let who = self.callers.identity(req);
-                let keeps = who.capable(CAP_FSETID);
-                Ok(who.allowed(keeps))
-            }
-            Mode::Engine => Ok(self.callers.identity(req)),
+    /// Who changes a file, as far as its set-id bits are concerned, which the kernel leaves to the server
+    /// (`FUSE_HANDLE_KILLPRIV_V2`): whether they have to go, if it says so.
+    fn changer(&self, req: &Header, kill: Option<bool>) -> Result<Identity> {
+        if self.mode == Mode::Engine {
+            return Ok(self.callers.identity(req));
         }
+        if kill == Some(false) || !self.has_set_id(req.nodeid)? {
+            return Ok(Identity::owner(req));
+        }
+        // Not even then if set-group-id is without execute permission, and the group one of theirs.
+        let who = self.callers.identity(req);
+        let keeps = kill.is_none() && who.capable(CAP_FSETID);
+        Ok(who.allowed(keeps))
     }
 
     /// As whom the engine handles an attribute. Their values have the server's ids in them, whoever calls; and who may have to
     /// do with file capabilities the kernel judges in either mode.
-    fn xattr_actor(&self, req: &Request, name: &OsStr) -> Identity {
-        match name.as_bytes() {
+    fn xattr_actor(&self, req: &Header, name: &[u8]) -> Identity {
+        match name {
             b"security.capability" => Identity::owner(req),
             _ => self.actor(req).outside(),
         }
     }
 
     /// The same for changing one: an access ACL may take set-group-id away.
-    fn xattr_changer(&self, req: &Request, ino: INodeNo, name: &OsStr) -> Result<Identity> {
-        match name.as_bytes() {
-            XATTR_NAME_POSIX_ACL_ACCESS => Ok(self.changer(req, ino)?.outside()),
+    fn xattr_changer(&self, req: &Header, name: &[u8], kill: Option<bool>) -> Result<Identity> {
+        match name {
+            XATTR_NAME_POSIX_ACL_ACCESS => Ok(self.changer(req, kill)?.outside()),
             _ => Ok(self.xattr_actor(req, name)),
         }
     }
 
-    fn has_set_id(&self, ino: INodeNo) -> Result<bool> {
-        Ok(self.stat(ino.0)?.mode & (S_ISUID | S_ISGID) != 0)
+    fn has_set_id(&self, ino: u64) -> Result<bool> {
+        Ok(self.stat(ino)?.mode & (S_ISUID | S_ISGID) != 0)
     }
 
     fn stat(&self, ino: u64) -> Result<Stat> {
@@ -186,18 +199,14 @@ impl Server {
     }
 
     /// Names a node for the kernel: one more reference to what `place` stands for.
-    fn entry(&self, place: i32) -> Result<FileAttr> {
-        Ok(file_attr(&self.nodes.remember(place)?))
+    /// Looks `name` up and names what is there for the kernel.
+    fn lookup_as(&self, task: &Task, parent: i32, name: &[u8]) -> Result<Stat> {
+        self.nodes.remember(task.openat(parent, name, O_PATH | O_NOFOLLOW, 0)?)
     }
 
-    /// Looks `name` up and names what is there.
-    fn lookup_as(&self, task: &Task, parent: i32, name: &OsStr) -> Result<FileAttr> {
-        self.entry(task.openat(parent, name.as_bytes(), O_PATH | O_NOFOLLOW, 0)?)
-    }
-
-    /// For how long the kernel may use an entry of this directory without asking.
-    fn entry_ttl(&self, dir: i32) -> Duration {
-        if self.mode == Mode::AsSeen || self.searchable_by_all(dir) { LONG } else { Duration::ZERO }
+    /// For how many seconds the kernel may use an entry of this directory without asking.
+    fn entry_ttl(&self, dir: i32) -> u64 {
+        if self.mode == Mode::AsSeen || self.searchable_by_all(dir) { LONG } else { 0 }
     }
 
     /// Whether there is nobody who may not search the directory.
@@ -212,77 +221,84 @@ impl Server {
         let was_open = self.mode == Mode::Engine && self.searchable_by_all(place);
         let done = change()?;
         if was_open && !self.searchable_by_all(place) {
-            self.notify(FUSE_NOTIFY_INC_EPOCH, &[]);
+            self.notify(NOTIFY_INC_EPOCH, &[]);
         }
         Ok(done)
     }
 
-    /// Tells the kernel to forget. This is not fuser's notifier, which can be had only when the server is gone from our hands,
-    /// and does not know of epochs.
-    fn notify(&self, code: u32, words: &[u64]) {
-        let len = 16 + 8 * words.len() as u32;
-        let mut message = Vec::with_capacity(len as usize);
-        message.extend_from_slice(&len.to_ne_bytes());
-        message.extend_from_slice(&code.to_ne_bytes());
-        message.extend_from_slice(&[0; 8]);
-        words.iter().for_each(|word| message.extend_from_slice(&word.to_ne_bytes()));
-        if let Some(device) = self.device.get() {
-            // A kernel older than 6.16 knows no epochs; docs/mount.md says what that means.
-            let _ = rustix::io::write(device, &message);
-        }
+    /// Tells the kernel to forget.
+    fn notify(&self, code: i32, what: &[u8]) {
+        let len = (size_of::<OutHeader>() + what.len()) as u32;
+        let header = OutHeader { len, error: code, unique: 0 };
+        // A kernel older than 6.16 knows no epochs; docs/mount.md says what that means.
+        let _ = rustix::io::write(&*self.device, &[header.as_bytes(), what].concat());
     }
 
     /// The descriptor for I/O: the handle's, or the node's own.
-    fn io(&self, ino: INodeNo, fh: Option<FileHandle>, how: Data) -> Result<i32> {
+    fn io(&self, ino: u64, fh: Option<u64>, how: Data) -> Result<i32> {
         match (self.mode, fh) {
-            (Mode::Engine, Some(fh)) => Ok(fh.0 as i32),
-            _ => self.nodes.data(ino.0, how),
+            (Mode::Engine, Some(fh)) => Ok(fh as i32),
+            _ => self.nodes.data(ino, how),
         }
     }
 
-    fn setattr_of(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        new: &NewAttr,
-        fh: Option<FileHandle>,
-    ) -> Result<FileAttr> {
-        let place = self.nodes.place(ino.0)?;
-        let who = match (new.owner, new.size) {
+    fn setattr(&self, req: &Header, new: &SetattrIn) -> Result<Stat> {
+        let place = self.nodes.place(req.nodeid)?;
+        let has = |fields: u32| new.valid & fields != 0;
+        if !has(fattr::ALL) {
+            self.strip(req, place)?;
+            return self.keeper.fstat(place);
+        }
+        let owner = has(fattr::UID | fattr::GID);
+        let who = match owner {
             // That the bits have to go may be more than the caller can do, and the kernel did not ask.
-            (Some(_), _) if self.has_set_id(ino)? => self.callers.identity(req),
-            (_, Some(_)) => self.changer(req, ino)?,
+            true if self.has_set_id(req.nodeid)? => self.callers.identity(req),
+            false if has(fattr::SIZE) => self.changer(req, Some(has(fattr::KILL_SUIDGID)))?,
             _ => self.actor(req),
         };
-        let owner = new.owner.map(|ids| who.numbers(ids));
+        let id = |field, id| if has(field) { id } else { u32::MAX };
+        let (uid, gid) = who.numbers((id(fattr::UID, new.uid), id(fattr::GID, new.gid)));
         self.tighten(place, || {
             self.change_as(who, 0, |task| {
-                if let Some((uid, gid)) = owner {
+                if owner {
                     task.fchownat(place, b"", uid, gid, AT_EMPTY_PATH)?;
                 }
-                if let Some(mode) = new.mode {
-                    task.fchmodat2(place, b"", mode, AT_EMPTY_PATH)?;
+                if has(fattr::MODE) {
+                    task.fchmodat2(place, b"", new.mode & S_IALLUGO, AT_EMPTY_PATH)?;
                 }
-                if let Some(size) = new.size {
-                    self.truncate(task, ino, place, size, fh)?;
+                if has(fattr::SIZE) {
+                    let fh = has(fattr::FH).then_some(new.fh);
+                    self.truncate(task, req.nodeid, place, new.size, fh)?;
                 }
-                if new.times.iter().any(|t| t.nsec != UTIME_OMIT) {
-                    task.utimensat(place, Some(b""), Some(new.times), AT_EMPTY_PATH)?;
+                let times = wanted_times(new);
+                if times.iter().any(|t| t.nsec != UTIME_OMIT) {
+                    task.utimensat(place, Some(b""), Some(times), AT_EMPTY_PATH)?;
                 }
                 Ok(())
             })
         })?;
-        Ok(file_attr(&self.keeper.fstat(place)?))
+        self.keeper.fstat(place)
     }
 
-    fn truncate(
-        &self,
-        task: &Task,
-        ino: INodeNo,
-        place: i32,
-        size: u64,
-        fh: Option<FileHandle>,
-    ) -> Result<()> {
+    /// Takes set-id bits away for a SETATTR that names no field: what is left of a chown(2) that changes no id, and of what the
+    /// kernel does before somebody writes. The two cannot be told apart.
+    fn strip(&self, req: &Header, place: i32) -> Result<()> {
+        let who = self.callers.identity(req);
+        let chown = |task: &Task| task.fchownat(place, b"", u32::MAX, u32::MAX, AT_EMPTY_PATH);
+        match self.change_as(who.clone(), 0, chown) {
+            Err(Errno::EPERM) => {}
+            done => return done,
+        }
+        let may_write =
+            self.tasks.acting(who.clone(), 0)?.faccessat2(place, b"", W_OK, AT_EMPTY_PATH | AT_EACCESS);
+        match may_write {
+            Ok(()) => self.change_as(who.allowed(false), 0, chown),
+            // Nothing happens. If somebody writes who could not open the file any more, the write itself tells again.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn truncate(&self, task: &Task, ino: u64, place: i32, size: u64, fh: Option<u64>) -> Result<()> {
         let size = i64::try_from(size).map_err(|_| Errno::EFBIG)?;
         if self.mode == Mode::AsSeen || fh.is_some() {
             return task.ftruncate(self.io(ino, fh, Data::Write)?, size);
@@ -294,8 +310,8 @@ impl Server {
     }
 
     /// Opens for a caller whom the engine judges.
-    fn open_as(&self, req: &Request, ino: INodeNo, flags: i32) -> Result<FileHandle> {
-        let place = self.nodes.place(ino.0)?;
+    fn open_as(&self, req: &Header, flags: i32) -> Result<u64> {
+        let place = self.nodes.place(req.nodeid)?;
         let fd = self.look(req, |task| {
             // What is executed need not be readable.
             if flags & FMODE_EXEC != 0 {
@@ -306,59 +322,56 @@ impl Server {
             // The kernel gives the offset, also of what is appended.
             task.dentry_open(place, flags & known)
         })?;
-        Ok(FileHandle(fd as u64))
+        Ok(fd as u64)
     }
 
-    fn create_as(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-    ) -> Result<(FileAttr, FileHandle)> {
-        let dir = self.nodes.place(parent.0)?;
-        let known = O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_EXCL;
-        let fd = self.change(req, umask, |task| {
-            task.openat(dir, name.as_bytes(), flags & known | O_CREAT | O_NOFOLLOW, mode)
+    /// Creates and opens a file, without a name if `name` is none; where the kernel judges, the node is all that stays.
+    fn create(&self, req: &Header, new: &CreateIn, name: Option<&[u8]>, reply: &mut Reply) -> Result<()> {
+        let dir = self.nodes.place(req.nodeid)?;
+        let flags = new.flags & (O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_EXCL);
+        let fd = self.change(req, new.umask, |task| match name {
+            Some(name) => task.openat(dir, name, flags | O_CREAT | O_NOFOLLOW, new.mode),
+            None => task.openat(dir, b".", flags & !O_TRUNC | O_TMPFILE, new.mode),
         })?;
-        let entry = self.keeper.dentry_open(fd, O_PATH).and_then(|place| self.entry(place));
-        if entry.is_err() {
+        let entry = self.keeper.dentry_open(fd, O_PATH).and_then(|place| self.nodes.remember(place));
+        if entry.is_err() || self.mode == Mode::AsSeen {
             self.keeper.close(fd)?;
         }
-        Ok((entry?, FileHandle(fd as u64)))
+        reply.put(&entry_out(&entry?, self.entry_ttl(dir), LONG));
+        reply.put(&OpenOut { fh: fd as u64, open_flags: fopen::KEEP_CACHE | fopen::NOFLUSH, padding: 0 });
+        Ok(())
     }
 
-    /// Makes something in a directory, and names it.
+    /// Makes something in a directory, and names it for the kernel.
     fn make(
         &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
+        req: &Header,
+        name: &[u8],
         umask: u32,
+        reply: &mut Reply,
         make: impl FnOnce(&Task, i32) -> Result<()>,
-    ) -> Result<(FileAttr, Duration)> {
-        let dir = self.nodes.place(parent.0)?;
+    ) -> Result<()> {
+        let dir = self.nodes.place(req.nodeid)?;
         self.change(req, umask, |task| make(task, dir))?;
         // Nobody else changes this directory until the kernel has the answer: it holds the lock.
-        Ok((self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir)))
+        let made = self.lookup_as(&self.keeper, dir, name)?;
+        reply.put(&entry_out(&made, self.entry_ttl(dir), LONG));
+        Ok(())
     }
 
-    /// Runs `give` for the entries of a directory from `offset` on, until it has no more room.
+    /// Runs `give` for the entries of a directory from an offset on, until it has no more room.
     fn entries(
         &self,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
+        req: &Header,
+        from: &ReadIn,
         mut give: impl FnMut(i32, &rcuwalk::Dirent) -> Result<bool>,
     ) -> Result<()> {
-        let place = self.nodes.place(ino.0)?;
+        let place = self.nodes.place(req.nodeid)?;
         let fd = match self.mode {
             Mode::AsSeen => self.keeper.dentry_open(place, O_RDONLY | O_DIRECTORY)?,
-            Mode::Engine => fh.0 as i32,
+            Mode::Engine => from.fh as i32,
         };
-        let done = self.keeper.lseek(fd, offset as i64, SEEK_SET).and_then(|_| {
+        let done = self.keeper.lseek(fd, from.offset as i64, SEEK_SET).and_then(|_| {
             let mut batch = Vec::with_capacity(BATCH);
             loop {
                 batch.clear();
@@ -366,7 +379,7 @@ impl Server {
                     return Ok(());
                 }
                 for entry in &batch {
-                    if give(place, entry)? {
+                    if !give(place, entry)? {
                         return Ok(());
                     }
                 }
@@ -379,554 +392,290 @@ impl Server {
     }
 
     /// `FS_IOC_GETFLAGS` and its like, behind which the kernel has checked what it can.
-    fn ioctl_of(&self, req: &Request, ino: INodeNo, cmd: u32, data: &[u8]) -> Result<Vec<u8>> {
-        let place = self.nodes.place(ino.0)?;
+    fn ioctl(&self, req: &Header, cmd: u32, data: &[u8]) -> Result<Vec<u8>> {
+        let place = self.nodes.place(req.nodeid)?;
         let fd = self.keeper.dentry_open(place, O_RDONLY)?;
         let done = match cmd {
             FS_IOC_GETFLAGS => self.keeper.getflags(fd).map(|flags| flags.to_ne_bytes().to_vec()),
             FS_IOC_FSGETXATTR => self.keeper.getflags(fd).map(|flags| fsxattr_of(flags).to_vec()),
-            FS_IOC_SETFLAGS => {
-                self.setflags(req, ino, fd, data.first_chunk().map(|b| u32::from_ne_bytes(*b)))
-            }
-            FS_IOC_FSSETXATTR => self.setflags(req, ino, fd, flags_of(data)),
+            FS_IOC_SETFLAGS => self.setflags(req, fd, data.first_chunk().map(|b| u32::from_ne_bytes(*b))),
+            FS_IOC_FSSETXATTR => self.setflags(req, fd, flags_of(data)),
             _ => Err(Errno::ENOTTY),
         };
         self.keeper.close(fd)?;
         done
     }
 
-    fn setflags(&self, req: &Request, ino: INodeNo, fd: i32, flags: Option<u32>) -> Result<Vec<u8>> {
+    fn setflags(&self, req: &Header, fd: i32, flags: Option<u32>) -> Result<Vec<u8>> {
         let flags = flags.ok_or(Errno::EINVAL)?;
         // In either mode the kernel asks for the owner and for CAP_LINUX_IMMUTABLE.
         self.change_as(Identity::owner(req), 0, |task| task.setflags(fd, flags))?;
         // It does not see that this changes the time of change.
-        self.notify(FUSE_NOTIFY_INVAL_INODE, &[ino.0, u64::MAX, 0]);
+        self.notify(NOTIFY_INVAL_INODE, NotifyInvalInodeOut { ino: req.nodeid, off: -1, len: 0 }.as_bytes());
         Ok(Vec::new())
     }
 
-    fn copy(&self, req: &Request, from: Range, to: Range, len: u64) -> Result<u32> {
-        // A reply has 32 bits for it; the caller asks for the rest.
-        let len = len.min(1 << 30) as usize;
-        let source = self.io(from.ino, Some(from.fh), Data::Read)?;
-        let target = self.io(to.ino, Some(to.fh), Data::Write)?;
-        let (mut at, mut into) = (from.offset as i64, to.offset as i64);
-        let who = self.changer(req, to.ino)?;
+    fn copy(&self, req: &Header, copy: &CopyFileRangeIn, most: u64) -> Result<u64> {
+        let source = self.io(req.nodeid, Some(copy.fh_in), Data::Read)?;
+        let target = self.io(copy.nodeid_out, Some(copy.fh_out), Data::Write)?;
+        let (mut at, mut into) = (copy.off_in as i64, copy.off_out as i64);
+        let who = self.changer(&Header { nodeid: copy.nodeid_out, ..*req }, None)?;
+        let len = copy.len.min(most) as usize;
         self.change_as(who, 0, |task| {
             task.copy_file_range(source, Some(&mut at), target, Some(&mut into), len, 0)
         })
-        .map(|n| n as u32)
+        .map(|n| n as u64)
     }
 }
 
-/// What a SETATTR request asks for.
-struct NewAttr {
-    mode: Option<u32>,
-    /// Owner and group; `u32::MAX` keeps one.
-    owner: Option<(u32, u32)>,
-    size: Option<u64>,
-    times: [rcuwalk::Timespec; 2],
-}
-
-/// One side of a copy.
-struct Range {
-    ino: INodeNo,
-    fh: FileHandle,
-    offset: u64,
-}
-
-/// Sends an entry.
-fn send_entry(reply: ReplyEntry, made: Result<(FileAttr, Duration)>) {
-    match made {
-        Ok((attr, ttl)) => reply.entry_with_ttls(&LONG, &ttl, &attr, Generation(0)),
-        Err(errno) => reply.error(error(errno)),
-    }
-}
-
-fn send_empty(reply: ReplyEmpty, done: Result<()>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(error(errno)),
-    }
-}
-
-/// Sends a value or list in the way of getxattr(2): its size if there is no room.
-fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>>) {
-    match value {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(error(errno)),
-    }
-}
-
-impl Filesystem for Server {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = vec![
-            InitFlags::FUSE_DONT_MASK,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_NO_OPEN_SUPPORT,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        ];
-        if self.mode == Mode::AsSeen {
-            // Forces default_permissions.
-            wanted.push(InitFlags::FUSE_POSIX_ACL);
-            // An entry that comes with READDIRPLUS counts as looked up, for which the engine would have to judge each.
-            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
+/// The requests.
+impl Server {
+    /// Does what a request asks for, and puts what there is to say into `reply`.
+    pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let req = &request.header;
+        match request.operation? {
+            Operation::Lookup { name } => self.lookup(req, name, reply),
+            Operation::Forget(ForgetOne { nodeid, nlookup }) => {
+                self.nodes.forget(nodeid, nlookup);
+                Ok(())
+            }
+            Operation::BatchForget(forgets) => {
+                forgets.for_each(|one| self.nodes.forget(one.nodeid, one.nlookup));
+                Ok(())
+            }
+            Operation::Getattr => {
+                reply.put(&attr_out(&self.stat(req.nodeid)?, LONG));
+                Ok(())
+            }
+            Operation::Statx(what) => self.statx(req, &what, reply),
+            Operation::Setattr(new) => {
+                reply.put(&attr_out(&self.setattr(req, &new)?, LONG));
+                Ok(())
+            }
+            Operation::Readlink => {
+                reply.extend(&self.keeper.readlinkat(self.nodes.place(req.nodeid)?, b"")?);
+                Ok(())
+            }
+            Operation::Symlink { name, target } => {
+                self.make(req, name, 0, reply, |task, dir| task.symlinkat(target, dir, name))
+            }
+            Operation::Mknod(new, name) => self.make(req, name, new.umask, reply, |task, dir| {
+                task.mknodat(dir, name, new.mode, u64::from(new.rdev))
+            }),
+            Operation::Mkdir(new, name) => {
+                self.make(req, name, new.umask, reply, |task, dir| task.mkdirat(dir, name, new.mode))
+            }
+            Operation::Link(LinkIn { oldnodeid }, name) => self.link(req, oldnodeid, name, reply),
+            Operation::Unlink { name } => self.remove(req, name, 0),
+            Operation::Rmdir { name } => self.remove(req, name, AT_REMOVEDIR),
+            Operation::Rename { name, newdir, newname, flags } => {
+                self.rename(req, name, newdir, newname, flags)
+            }
+            Operation::Statfs => {
+                reply.put(&statfs_out(&self.keeper.fstatfs(self.nodes.place(req.nodeid)?)?));
+                Ok(())
+            }
+            Operation::Access(AccessIn { mask, .. }) => self.access(req, mask),
+            Operation::Destroy => Ok(()),
+            Operation::Init(..) => Err(Errno::EIO),
+            operation => self.answer_open(req, operation, reply),
         }
-        if self.writeback {
-            wanted.push(InitFlags::FUSE_WRITEBACK_CACHE);
+    }
+
+    /// The same for requests about contents and attributes of one inode.
+    fn answer_open(&self, req: &Header, operation: Operation<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = req.nodeid;
+        match operation {
+            Operation::Open(OpenIn { flags, .. }) => {
+                self.open(req, flags, fopen::KEEP_CACHE | fopen::NOFLUSH, reply)
+            }
+            Operation::Opendir(OpenIn { flags, .. }) => {
+                self.open(req, flags | O_DIRECTORY, fopen::KEEP_CACHE | fopen::CACHE_DIR, reply)
+            }
+            // The kernel makes do with MKNOD, and has no handle to release.
+            Operation::Create(..) if self.mode == Mode::AsSeen => Err(Errno::ENOSYS),
+            Operation::Create(new, name) => self.create(req, &new, Some(name), reply),
+            Operation::Tmpfile(new) => self.create(req, &new, None, reply),
+            Operation::Release(_) | Operation::Releasedir(_) if self.mode == Mode::AsSeen => Ok(()),
+            Operation::Release(ReleaseIn { fh, .. }) | Operation::Releasedir(ReleaseIn { fh, .. }) => {
+                self.keeper.close(fh as i32)
+            }
+            Operation::Read(read) => {
+                let how = if read.flags & O_NOATIME != 0 { Data::ReadNoAtime } else { Data::Read };
+                let fd = self.io(ino, Some(read.fh), how)?;
+                let size = (read.size as usize).min(MAX_DATA);
+                reply.fill(size, |buffer| self.keeper.pread(fd, buffer, read.offset as i64))
+            }
+            Operation::Write(write, data) => {
+                let size = self.write(req, &write, data)? as u32;
+                reply.put(&WriteOut { size, padding: 0 });
+                Ok(())
+            }
+            Operation::Readdir(from) => self.readdir(req, &from, reply),
+            Operation::Readdirplus(from) => self.readdirplus(req, &from, reply),
+            Operation::Fsync => self.sync(),
+            Operation::Fallocate(FallocateIn { fh, offset, length, mode, .. }) => {
+                let fd = self.io(ino, Some(fh), Data::Write)?;
+                let who = self.changer(req, None)?;
+                self.change_as(who, 0, |task| task.fallocate(fd, mode, offset as i64, length as i64))
+            }
+            Operation::Lseek(LseekIn { fh, offset, whence, .. }) => {
+                let offset = self.keeper.lseek(self.io(ino, Some(fh), Data::Read)?, offset, whence)?;
+                reply.put(&LseekOut { offset });
+                Ok(())
+            }
+            Operation::CopyFileRange(copy) => {
+                // The answer has 32 bits for it; the caller asks for the rest.
+                let size = self.copy(req, &copy, 1 << 30)? as u32;
+                reply.put(&WriteOut { size, padding: 0 });
+                Ok(())
+            }
+            Operation::CopyFileRange64(copy) => {
+                reply.put(&CopyFileRangeOut { bytes_copied: self.copy(req, &copy, i64::MAX as u64)? });
+                Ok(())
+            }
+            Operation::Setxattr { kill_sgid, name, value, flags } => {
+                let place = self.nodes.place(ino)?;
+                let who = self.xattr_changer(req, name, kill_sgid)?;
+                let set = |task: &Task| task.vfs_setxattr(place, name, value, flags);
+                self.tighten(place, || self.change_as(who, 0, set))
+            }
+            Operation::Removexattr { name } => {
+                let place = self.nodes.place(ino)?;
+                let who = self.xattr_changer(req, name, None)?;
+                self.tighten(place, || self.change_as(who, 0, |task| task.vfs_removexattr(place, name)))
+            }
+            Operation::Getxattr(GetxattrIn { size, .. }, name) => {
+                let place = self.nodes.place(ino)?;
+                let value = self.tasks.acting(self.xattr_actor(req, name), 0)?.vfs_getxattr(place, name)?;
+                put_xattr(reply, size, &value)
+            }
+            Operation::Listxattr(GetxattrIn { size, .. }) => put_xattr(reply, size, &self.listxattr(req)?),
+            Operation::Ioctl(ioctl, data) => {
+                let out = self.ioctl(req, ioctl.cmd, data)?;
+                reply.put(&IoctlOut::default());
+                reply.extend(&out);
+                Ok(())
+            }
+            _ => Err(Errno::ENOSYS),
         }
-        // What this kernel does not have only costs speed, or was not there for anybody.
-        for flag in wanted {
-            let _ = config.add_capabilities(flag);
+    }
+
+    fn lookup(&self, req: &Header, name: &[u8], reply: &mut Reply) -> Result<()> {
+        let dir = self.nodes.place(req.nodeid)?;
+        let ttl = self.entry_ttl(dir);
+        match self.look(req, |task| self.lookup_as(task, dir, name)) {
+            // There is nothing, for as long.
+            Err(Errno::ENOENT) if ttl > 0 => reply.put(&EntryOut { entry_valid: ttl, ..EntryOut::default() }),
+            found => reply.put(&entry_out(&found?, ttl, LONG)),
         }
-        let _ = config.set_max_background(64);
         Ok(())
     }
 
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.nodes.place(parent.0).and_then(|dir| {
-            let ttl = self.entry_ttl(dir);
-            match self.look(req, |task| self.lookup_as(task, dir, name)) {
-                // Node 0 says that there is nothing, for as long.
-                Err(Errno::ENOENT) if !ttl.is_zero() => {
-                    Ok((FileAttr { ino: INodeNo(0), ..file_attr(&Stat::default()) }, ttl))
-                }
-                found => found.map(|attr| (attr, ttl)),
-            }
-        });
-        send_entry(reply, found);
+    fn statx(&self, req: &Header, what: &StatxIn, reply: &mut Reply) -> Result<()> {
+        let mask = what.sx_mask & (STATX_BASIC_STATS | STATX_BTIME);
+        let st = self.keeper.statx(self.nodes.place(req.nodeid)?, b"", AT_EMPTY_PATH, mask)?;
+        reply.put(&StatxOut { attr_valid: LONG, ..StatxOut::default() });
+        // `struct fuse_statx` is `struct statx`, in which the kernel leaves alone what it knows better: devices and mounts.
+        reply.extend(st.as_bytes());
+        Ok(())
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.nodes.forget(ino.0, nlookup);
+    fn link(&self, req: &Header, old: u64, name: &[u8], reply: &mut Reply) -> Result<()> {
+        let (place, dir) = (self.nodes.place(old)?, self.nodes.place(req.nodeid)?);
+        // For naming a descriptor of the server's. It opens no directory that is to be written.
+        let who = self.actor(req).and(CAP_DAC_READ_SEARCH);
+        self.change_as(who, 0, |task| task.linkat(place, b"", dir, name, AT_EMPTY_PATH))?;
+        reply.put(&entry_out(&self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir), LONG));
+        Ok(())
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.stat(ino.0) {
-            Ok(st) => reply.attr(&LONG, &file_attr(&st)),
-            Err(errno) => reply.error(error(errno)),
+    fn remove(&self, req: &Header, name: &[u8], flags: i32) -> Result<()> {
+        let dir = self.nodes.place(req.nodeid)?;
+        self.change(req, 0, |task| task.unlinkat(dir, name, flags))
+    }
+
+    fn rename(&self, req: &Header, name: &[u8], newdir: u64, newname: &[u8], flags: u32) -> Result<()> {
+        let (old, new) = (self.nodes.place(req.nodeid)?, self.nodes.place(newdir)?);
+        self.change(req, 0, |task| task.renameat2(old, name, new, newname, flags))?;
+        // The kernel takes along for how long it may use the entry.
+        if self.mode == Mode::Engine && self.searchable_by_all(old) != self.searchable_by_all(new) {
+            self.notify(NOTIFY_INC_EPOCH, &[]);
         }
+        Ok(())
     }
 
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let owner =
-            (uid.is_some() || gid.is_some()).then(|| (uid.unwrap_or(u32::MAX), gid.unwrap_or(u32::MAX)));
-        let new = NewAttr { mode, owner, size, times: [wanted_time(atime), wanted_time(mtime)] };
-        match self.setattr_of(req, ino, &new, fh) {
-            Ok(attr) => reply.attr(&LONG, &attr),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.nodes.place(ino.0).and_then(|place| self.keeper.readlinkat(place, b"")) {
-            Ok(body) => reply.data(&body),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let name_ = name.as_bytes();
-        let make = |task: &Task, dir| task.mknodat(dir, name_, mode, u64::from(rdev));
-        send_entry(reply, self.make(req, parent, name, umask, make));
-    }
-
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let make = |task: &Task, dir| task.mkdirat(dir, name.as_bytes(), mode);
-        send_entry(reply, self.make(req, parent, name, umask, make));
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let body = target.as_os_str().as_bytes();
-        let make = |task: &Task, dir| task.symlinkat(body, dir, name.as_bytes());
-        send_entry(reply, self.make(req, parent, name, 0, make));
-    }
-
-    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let made = self.nodes.place(ino.0).and_then(|place| {
-            let dir = self.nodes.place(parent.0)?;
-            // For naming a descriptor of the server's. It opens no directory that is to be written.
-            let who = self.actor(req).and(CAP_DAC_READ_SEARCH);
-            self.change_as(who, 0, |task| task.linkat(place, b"", dir, name.as_bytes(), AT_EMPTY_PATH))?;
-            Ok((self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir)))
-        });
-        send_entry(reply, made);
-    }
-
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let dir = self.nodes.place(parent.0);
-        let done = dir.and_then(|dir| self.change(req, 0, |task| task.unlinkat(dir, name.as_bytes(), 0)));
-        send_empty(reply, done);
-    }
-
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let dir = self.nodes.place(parent.0);
-        let remove = |task: &Task, dir| task.unlinkat(dir, name.as_bytes(), AT_REMOVEDIR);
-        send_empty(reply, dir.and_then(|dir| self.change(req, 0, |task| remove(task, dir))));
-    }
-
-    fn rename(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let done = self.nodes.place(parent.0).and_then(|old| {
-            let new = self.nodes.place(newparent.0)?;
-            self.change(req, 0, |task| {
-                task.renameat2(old, name.as_bytes(), new, newname.as_bytes(), flags.bits())
-            })?;
-            // The kernel takes along for how long it may use the entry.
-            if self.mode == Mode::Engine && self.searchable_by_all(old) != self.searchable_by_all(new) {
-                self.notify(FUSE_NOTIFY_INC_EPOCH, &[]);
-            }
-            Ok(())
-        });
-        send_empty(reply, done);
-    }
-
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Header, flags: i32, open_flags: u32, reply: &mut Reply) -> Result<()> {
         if self.mode == Mode::AsSeen {
-            // The kernel has checked, and never asks again.
-            return reply.error(fuser::Errno::ENOSYS);
+            // The kernel has checked, caches what it reads, and never asks again.
+            return Err(Errno::ENOSYS);
         }
-        match self.open_as(req, ino, flags.0) {
-            Ok(fh) => reply.opened(fh, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
-            Err(errno) => reply.error(error(errno)),
-        }
+        reply.put(&OpenOut { fh: self.open_as(req, flags)?, open_flags, padding: 0 });
+        Ok(())
     }
 
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        if self.mode == Mode::AsSeen {
-            // The kernel makes do with MKNOD, and has no handle to release.
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        match self.create_as(req, parent, name, mode, umask, flags) {
-            Ok((attr, fh)) => {
-                let ttl = self.nodes.place(parent.0).map_or(Duration::ZERO, |dir| self.entry_ttl(dir));
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.created(&ttl, &attr, Generation(0), fh, flags);
-            }
-            Err(errno) => reply.error(error(errno)),
-        }
+    fn write(&self, req: &Header, write: &WriteIn, data: &[u8]) -> Result<usize> {
+        let fd = self.io(req.nodeid, Some(write.fh), Data::Write)?;
+        let kill = write.write_flags & WRITE_KILL_SUIDGID != 0;
+        let who = match kill && self.has_set_id(req.nodeid)? {
+            true => self.changer(req, Some(true))?,
+            false => Identity::owner(req),
+        };
+        self.change_as(who, 0, |task| task.pwrite(fd, data, write.offset as i64))
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let how = if flags.0 & O_NOATIME != 0 { Data::ReadNoAtime } else { Data::Read };
-        thread_local! {
-            /// Pages that the thread has already.
-            static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            buffer.resize(buffer.len().max(size), 0);
-            let fd = self.io(ino, Some(fh), how);
-            match fd.and_then(|fd| self.keeper.pread(fd, &mut buffer[..size], offset as i64)) {
-                Ok(n) => reply.data(&buffer[..n]),
-                Err(errno) => reply.error(error(errno)),
-            }
-        });
+    fn readdir(&self, req: &Header, from: &ReadIn, reply: &mut Reply) -> Result<()> {
+        let size = from.size as usize;
+        self.entries(req, from, |_, entry| Ok(reply.dirent(size, None, entry)))
     }
 
-    fn write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let n = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
-            let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-            let who = match kill && self.has_set_id(ino)? {
-                true => self.callers.identity(req).allowed(false),
-                false => Identity::owner(req),
-            };
-            self.change_as(who, 0, |task| task.pwrite(fd, data, offset as i64))
-        });
-        match n {
-            Ok(n) => reply.written(n as u32),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is held back that close(2) could still fail to write.
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        fh: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        send_empty(reply, self.keeper.close(fh.0 as i32));
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync(reply);
-    }
-
-    fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if self.mode == Mode::AsSeen {
-            // The kernel has checked; it caches what it reads, and never asks again.
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        match self.open_as(req, ino, flags.0 | O_DIRECTORY) {
-            Ok(fh) => reply.opened(fh, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let done = self.entries(ino, fh, offset, |_, entry| {
-            let kind = kind_of_entry(entry.kind);
-            Ok(reply.add(INodeNo(entry.ino), entry.off as u64, kind, OsStr::from_bytes(&entry.name)))
-        });
-        match done {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let done = self.entries(ino, fh, offset, |dir, entry| {
-            let name = OsStr::from_bytes(&entry.name);
+    fn readdirplus(&self, req: &Header, from: &ReadIn, reply: &mut Reply) -> Result<()> {
+        let size = from.size as usize;
+        self.entries(req, from, |dir, entry| {
             // The kernel counts no reference for the two dots.
             let dots = matches!(&*entry.name, b"." | b"..");
-            let attr = match dots {
-                true => file_attr(&Stat { ino: entry.ino, mode: S_IFDIR, ..Stat::default() }),
-                false => match self.lookup_as(&self.keeper, dir, name) {
+            let plus = match dots {
+                true => EntryOut::default(),
+                false => match self.lookup_as(&self.keeper, dir, &entry.name) {
                     // Removed meanwhile.
-                    Err(Errno::ENOENT) => return Ok(false),
-                    found => found?,
+                    Err(Errno::ENOENT) => return Ok(true),
+                    found => entry_out(&found?, LONG, LONG),
                 },
             };
-            let full = reply.add(attr.ino, entry.off as u64, name, &LONG, &attr, Generation(0));
-            if full && !dots {
-                self.nodes.forget(attr.ino.0, 1);
+            let fits = reply.dirent(size, Some(&plus), entry);
+            if !fits && !dots {
+                self.nodes.forget(plus.nodeid, 1);
             }
-            Ok(full)
-        });
-        match done {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(error(errno)),
+            Ok(fits)
+        })
+    }
+
+    fn listxattr(&self, req: &Header) -> Result<Vec<u8>> {
+        let list = self.keeper.vfs_listxattr(self.nodes.place(req.nodeid)?)?;
+        // Who may not see trusted attributes is asked only if there are any.
+        let trusted = |name: &[u8]| name.starts_with(b"trusted.");
+        if !list.split(|&b| b == 0).any(trusted) || self.callers.identity(req).capable(CAP_SYS_ADMIN) {
+            return Ok(list);
         }
+        Ok(list.split_inclusive(|&b| b == 0).filter(|name| !trusted(name)).flatten().copied().collect())
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        send_empty(reply, self.keeper.close(fh.0 as i32));
+    fn access(&self, req: &Header, mask: u32) -> Result<()> {
+        let place = self.nodes.place(req.nodeid)?;
+        let mask = mask as i32;
+        // Comes from access(2), but also from chdir(2), which is about directories and X_OK alone.
+        let chdir = mask == X_OK && s_isdir(self.keeper.fstat(place)?.mode);
+        let who = if chdir { self.callers.identity(req) } else { self.callers.for_access(req) };
+        self.tasks.acting(who, 0)?.faccessat2(place, b"", mask, AT_EMPTY_PATH | AT_EACCESS)
     }
+}
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync(reply);
+/// A value or list in the way of getxattr(2): its size if there is no room.
+fn put_xattr(reply: &mut Reply, size: u32, value: &[u8]) -> Result<()> {
+    match value.len() {
+        len if size == 0 => reply.put(&GetxattrOut { size: len as u32, padding: 0 }),
+        len if len > size as usize => return Err(Errno::ERANGE),
+        _ => reply.extend(value),
     }
-
-    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.nodes.place(ino.0).and_then(|place| self.keeper.fstatfs(place)) {
-            Ok(s) => reply.statfs(
-                s.blocks,
-                s.bfree,
-                s.bavail,
-                s.files,
-                s.ffree,
-                s.bsize as u32,
-                s.namelen as u32,
-                s.frsize as u32,
-            ),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.xattr_changer(req, ino, name)?;
-            let set = |task: &Task| task.vfs_setxattr(place, name.as_bytes(), value, flags);
-            self.tighten(place, || self.change_as(who, 0, set))
-        });
-        send_empty(reply, done);
-    }
-
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.nodes.place(ino.0).and_then(|place| {
-            self.tasks.acting(self.xattr_actor(req, name), 0)?.vfs_getxattr(place, name.as_bytes())
-        });
-        send_xattr(reply, size, value);
-    }
-
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = self.nodes.place(ino.0).and_then(|place| {
-            let list = self.keeper.vfs_listxattr(place)?;
-            // Who may not see trusted attributes is asked only if there are any.
-            let trusted = |name: &[u8]| name.starts_with(b"trusted.");
-            if !list.split(|&b| b == 0).any(trusted) || self.callers.identity(req).capable(CAP_SYS_ADMIN) {
-                return Ok(list);
-            }
-            Ok(list.split_inclusive(|&b| b == 0).filter(|name| !trusted(name)).flatten().copied().collect())
-        });
-        send_xattr(reply, size, list);
-    }
-
-    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.nodes.place(ino.0).and_then(|place| {
-            let who = self.xattr_changer(req, ino, name)?;
-            self.tighten(place, || {
-                self.change_as(who, 0, |task| task.vfs_removexattr(place, name.as_bytes()))
-            })
-        });
-        send_empty(reply, done);
-    }
-
-    fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let done = self.nodes.place(ino.0).and_then(|place| {
-            // Comes from access(2), but also from chdir(2), which is about directories and X_OK alone.
-            let chdir = mask.bits() == X_OK && s_isdir(self.keeper.fstat(place)?.mode);
-            let who = if chdir { self.callers.identity(req) } else { self.callers.for_access(req) };
-            self.tasks.acting(who, 0)?.faccessat2(place, b"", mask.bits(), AT_EMPTY_PATH | AT_EACCESS)
-        });
-        send_empty(reply, done);
-    }
-
-    fn ioctl(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        _: IoctlFlags,
-        cmd: u32,
-        data: &[u8],
-        _: u32,
-        reply: ReplyIoctl,
-    ) {
-        match self.ioctl_of(req, ino, cmd, data) {
-            Ok(out) => reply.ioctl(0, &out),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let done = self.io(ino, Some(fh), Data::Write).and_then(|fd| {
-            let who = self.changer(req, ino)?;
-            self.change_as(who, 0, |task| task.fallocate(fd, mode, offset as i64, length as i64))
-        });
-        send_empty(reply, done);
-    }
-
-    fn lseek(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let fd = self.io(ino, Some(fh), Data::Read);
-        match fd.and_then(|fd| self.keeper.lseek(fd, offset, whence)) {
-            Ok(at) => reply.offset(at),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &Request,
-        ino_in: INodeNo,
-        fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        fh_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let from = Range { ino: ino_in, fh: fh_in, offset: offset_in };
-        let to = Range { ino: ino_out, fh: fh_out, offset: offset_out };
-        match self.copy(req, from, to, len) {
-            Ok(n) => reply.written(n),
-            Err(errno) => reply.error(error(errno)),
-        }
-    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use rcuwalk::{Cred, Vfs, uapi};
 use rcuwalk_fuse::{Mode, Mount, MountError, Options};
-use rustix::fs::{FallocateFlags, IFlags, RenameFlags, XattrFlags, fallocate};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, IFlags, OFlags, RenameFlags, XattrFlags, fallocate};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -181,6 +181,65 @@ fn an_unlinked_file_lives_while_it_is_open() {
         file.read_to_string(&mut text).expect("read");
         assert_eq!(text, "still here");
     });
+}
+
+#[test]
+fn nameless_files_can_be_named_once() {
+    in_both_modes(|m| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let open = |flags| rustix::fs::open(m.at(""), flags, rustix::fs::Mode::from(0o640)).map(File::from);
+        let file = open(flags).expect("O_TMPFILE");
+        file.write_all_at(b"no name", 0).expect("write");
+        assert_eq!(file.metadata().expect("fstat").nlink(), 0);
+        let link = |file: &File, name| rustix::fs::linkat(file, "", CWD, m.at(name), AtFlags::EMPTY_PATH);
+        assert_eq!(link(&file, "named"), Ok(()));
+        assert_eq!(link(&file, "named"), Err(Errno::EXIST));
+        assert_eq!(fs::read_to_string(m.at("named")).expect("read"), "no name");
+        assert_eq!(link(&open(flags | OFlags::EXCL).expect("O_TMPFILE"), "never"), Err(Errno::NOENT));
+        drop(file);
+        fs::remove_file(m.at("named")).expect("unlink");
+    });
+}
+
+#[test]
+fn times_of_birth() {
+    in_both_modes(|m| {
+        let before = std::time::SystemTime::now() - std::time::Duration::from_secs(1);
+        fs::write(m.at("f"), "").expect("write");
+        fs::set_permissions(m.at("f"), Permissions::from_mode(0o600)).expect("chmod");
+        let meta = fs::metadata(m.at("f")).expect("statx");
+        let born = meta.created().expect("a time of birth");
+        assert!(before < born && born <= meta.modified().expect("mtime"), "{before:?} {born:?}");
+    });
+}
+
+#[test]
+fn access_times_are_left_alone_on_request() {
+    for mode in [Mode::AsSeen, Mode::Engine] {
+        for noatime in [false, true] {
+            let Some(m) = mounted_with(vfs(), &Options { noatime, ..options(mode) }) else { return };
+            let (f, d) = (m.at("f"), m.at("d"));
+            fs::write(&f, "text").expect("write");
+            fs::create_dir(&d).expect("mkdir");
+            let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+            let read_with = |flags: OFlags| {
+                let file = File::from(rustix::fs::open(&f, flags, rustix::fs::Mode::empty()).expect("open"));
+                file.set_times(std::fs::FileTimes::new().set_accessed(old)).expect("futimens");
+                // Nothing of it is in the kernel's cache.
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
+                file.read_exact_at(&mut [0; 4], 0).expect("read");
+                drop(file);
+                fs::metadata(&f).expect("stat").accessed().expect("atime") == old
+            };
+            assert!(read_with(OFlags::RDONLY | OFlags::NOATIME), "{mode:?}: O_NOATIME");
+            assert_eq!(read_with(OFlags::RDONLY), noatime, "{mode:?}: read");
+            let dir = File::open(&d).expect("open");
+            dir.set_times(std::fs::FileTimes::new().set_accessed(old)).expect("futimens");
+            assert_eq!(fs::read_dir(&d).expect("opendir").count(), 0);
+            let atime = fs::metadata(&d).expect("stat").accessed().expect("atime");
+            assert_eq!(atime == old, noatime, "{mode:?}: readdir");
+        }
+    }
 }
 
 #[test]
@@ -379,6 +438,9 @@ fn writing_takes_set_id_bits_away() {
             assert!(succeeds(&as_user("", &format!("{change} {f:?}"))));
             assert_eq!(mode(), 0o777, "{change}");
         }
+        set(0o6777);
+        std::os::unix::fs::chown(&f, None, None).expect("chown");
+        assert_eq!(mode(), 0o777, "a chown that changes nothing");
         set(0o6755);
         std::os::unix::fs::chown(&f, Some(5), Some(5)).expect("chown");
         assert_eq!(mode(), 0o755);
