@@ -79,7 +79,7 @@ pub struct SurveyTotals {
     pub closed: u64,
 }
 
-/// What every right but [`Rights::delete`] depends on, and that as far as the victim has a say.
+/// What every right but [`Rights::delete`] depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     attr: InodeAttr,
@@ -93,15 +93,7 @@ struct Kind {
 /// What the mode, the ids and the ACL of an inode come to. Of [`Rights`], all but `delete`; `setid` without file capabilities.
 type Answers = Rights;
 
-/// Answers that were given lately, and in the turn of which directory.
-#[derive(Clone, Copy)]
-struct Near {
-    kind: Kind,
-    answers: Answers,
-    turn: u64,
-}
-
-/// How many of them there is place for; a power of two.
+/// How many of them there is place for where they are found without hashing; a power of two.
 const NEAR: usize = 1024;
 
 impl Kind {
@@ -132,6 +124,22 @@ struct Dir<'a> {
     attr: InodeAttr,
     acl: RacyAcl<'a>,
     rdonly: bool,
+    /// What was asked last about an entry of it, and who may take that out: mostly it is the same again.
+    last: Option<(InodeAttr, u64)>,
+}
+
+impl Dir<'_> {
+    /// What [`may_delete`] asks of an entry: not the permissions, and the ids only where the directory is sticky.
+    fn victim(&self, attr: &InodeAttr) -> InodeAttr {
+        let sticky = self.attr.mode & S_ISVTX != 0;
+        let asked = |id| if sticky || id == INVALID_ID { id } else { 0 };
+        InodeAttr {
+            mode: attr.mode & S_IFMT,
+            uid: asked(attr.uid),
+            gid: asked(attr.gid),
+            iflags: attr.iflags,
+        }
+    }
 }
 
 impl Vfs {
@@ -202,13 +210,11 @@ struct Survey<'a> {
     totals: SurveyTotals,
     kinds: HashMap<Kind, Answers>,
     /// Some of them again, where they are found faster: most files of a tree are of few kinds.
-    near: Vec<Option<Near>>,
+    near: Vec<Option<(Kind, Answers)>>,
     /// The ACLs seen, entry by entry, and their numbers.
     acls: HashMap<Vec<u64>, u32>,
     /// Who may take what out of the directory being gone through.
-    victims: HashMap<Kind, u64>,
-    /// Counts the directories gone through.
-    turn: u64,
+    victims: HashMap<InodeAttr, u64>,
     /// The path of the directory being gone through.
     path: Vec<u8>,
     pending: Vec<Pending>,
@@ -228,7 +234,6 @@ impl<'a> Survey<'a> {
             near: vec![None; NEAR],
             acls: HashMap::new(),
             victims: HashMap::new(),
-            turn: 0,
             path: Vec::new(),
             pending: Vec::new(),
             found: Vec::new(),
@@ -270,9 +275,8 @@ impl<'a> Survey<'a> {
         let (kernel, store) = (self.kernel, &self.kernel.store);
         let i = store.inode(store.d_inode(place.dentry));
         let (attr, acl) = (kernel.attr(place.mnt, i), kernel.racy_acl(place.mnt, i));
-        let dir = Dir { place, reach, attr, acl, rdonly: kernel.mount_rdonly(place.mnt) };
+        let mut dir = Dir { place, reach, attr, acl, rdonly: kernel.mount_rdonly(place.mnt), last: None };
         self.victims.clear();
-        self.turn += 1;
         let mut child = store.inode_rest(store.d_inode(place.dentry)).first_child.get();
         while child != 0 {
             let next = store.links(child).sib_next.get();
@@ -281,7 +285,7 @@ impl<'a> Survey<'a> {
             if store.see(child).meta.is_mounted() {
                 at = kernel.topmost(&self.ns, at);
             }
-            self.entry(child, at, reach, Some(&dir), visit)?;
+            self.entry(child, at, reach, Some(&mut dir), visit)?;
             child = next;
         }
         ControlFlow::Continue(())
@@ -301,7 +305,7 @@ impl<'a> Survey<'a> {
         named: Handle,
         place: Path,
         reach: u64,
-        dir: Option<&Dir<'_>>,
+        dir: Option<&mut Dir<'_>>,
         visit: &mut impl FnMut(&Surveyed<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let (kernel, store) = (self.kernel, &self.kernel.store);
@@ -313,7 +317,10 @@ impl<'a> Survey<'a> {
             Kind { attr, acl: if blob == 0 { 0 } else { self.acl_number(blob) }, mnt: place.mnt, caps };
         // Something else is mounted there: what it covers cannot be taken away.
         let dir = dir.filter(|dir| dir.place.mnt == place.mnt);
-        let mut rights = self.answers(kind, inode, dir);
+        let mut rights = self.answers(kind, inode);
+        if let Some(dir) = dir {
+            rights.delete = self.may_delete(dir, &attr);
+        }
         if caps {
             rights.setid = self.setid(place.mnt, inode);
         }
@@ -359,23 +366,19 @@ impl<'a> Survey<'a> {
         self.near.fill(None);
     }
 
-    /// Who may do what with inodes of this kind, of which `inode` is one, and take them out of the directory, if there is one.
-    fn answers(&mut self, kind: Kind, inode: Handle, dir: Option<&Dir<'_>>) -> Answers {
+    /// Who may do what with inodes of this kind, of which `inode` is one.
+    fn answers(&mut self, kind: Kind, inode: Handle) -> Answers {
         let at = kind.near();
-        if let Some(near) = &self.near[at]
-            && near.kind == kind
-            && (near.turn == self.turn || dir.is_none())
+        if let Some((near, answers)) = &self.near[at]
+            && *near == kind
         {
-            return Answers { delete: if dir.is_some() { near.answers.delete } else { 0 }, ..near.answers };
+            return *answers;
         }
-        let mut answers = match self.kinds.get(&kind) {
+        let answers = match self.kinds.get(&kind) {
             Some(answers) => *answers,
             None => self.ask(kind, inode),
         };
-        if let Some(dir) = dir {
-            answers.delete = self.may_delete(dir, kind);
-            self.near[at] = Some(Near { kind, answers, turn: self.turn });
-        }
+        self.near[at] = Some((kind, answers));
         answers
     }
 
@@ -413,25 +416,30 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// Who may take an entry of this kind out of the directory.
-    fn may_delete(&mut self, dir: &Dir<'_>, kind: Kind) -> u64 {
-        match self.victims.get(&kind) {
+    /// Who may take an entry with these attributes out of the directory.
+    fn may_delete(&mut self, dir: &mut Dir<'_>, attr: &InodeAttr) -> u64 {
+        let victim = dir.victim(attr);
+        if let Some((last, set)) = dir.last
+            && last == victim
+        {
+            return set;
+        }
+        let set = match self.victims.get(&victim) {
             Some(set) => *set,
             None => {
-                let parent = Parent {
-                    sb_rdonly: self.kernel.sb_rdonly(dir.place.mnt),
-                    attr: &dir.attr,
-                    acl: &dir.acl,
-                };
-                let want = if s_isdir(kind.attr.mode) { Victim::Directory } else { Victim::NonDirectory };
+                let sb_rdonly = self.kernel.sb_rdonly(dir.place.mnt);
+                let parent = Parent { sb_rdonly, attr: &dir.attr, acl: &dir.acl };
+                let want = if s_isdir(victim.mode) { Victim::Directory } else { Victim::NonDirectory };
                 let may =
-                    |cred: &Cred| !dir.rdonly && may_delete(&parent, &kind.attr, false, want, cred).is_ok();
+                    |cred: &Cred| !dir.rdonly && may_delete(&parent, &victim, false, want, cred).is_ok();
                 let set = bits(self.who, may) & dir.reach;
                 if self.victims.len() < MAX_KINDS {
-                    self.victims.insert(kind, set);
+                    self.victims.insert(victim, set);
                 }
                 set
             }
-        }
+        };
+        dir.last = Some((victim, set));
+        set
     }
 }
