@@ -223,9 +223,11 @@ fn detach() -> io::Result<()> {
 
 impl Plan {
     fn mount(&self) -> Result<(Mount, Option<Live>), Failure> {
-        // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are.
+        // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are, and extended attributes
+        // with them.
         let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
-        let vfs = Vfs::builder().size_limit(self.limit).capacity(objects).build().map_err(|e| {
+        let builder = Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
+        let vfs = builder.build().map_err(|e| {
             Failure::Error(format!("reserving memory: {e}; raise ulimit -v, or give a smaller --limit"))
         })?;
         let kept = self.fill(&vfs)?;

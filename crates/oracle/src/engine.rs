@@ -335,7 +335,7 @@ fn read_into(count: &Room, read: impl FnOnce(&mut [u8]) -> Result<usize>) -> Out
 fn statfs(result: Result<rcuwalk::Statfs>, space: Int) -> Outcome {
     answer(result, |fs| {
         let what = [fs.kind, fs.bsize, fs.namelen, fs.flags];
-        Outcome::Bytes(raw::statfs_text(what, [fs.blocks, fs.bfree], space))
+        Outcome::Bytes(raw::statfs_text(what, [fs.blocks, fs.bfree, fs.files, fs.ffree], space))
     })
 }
 

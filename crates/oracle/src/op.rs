@@ -253,7 +253,7 @@ ops! {
     Fdatasync "fdatasync" (fd: Fd) -> Done via fdatasync;
     /// syncfs(2)
     Syncfs "syncfs" (fd: Fd) -> Done via syncfs;
-    /// statfs(2): type, block size, longest name and flags; with `space`, blocks that there are and that are free
+    /// statfs(2): type, block size, longest name and flags; with `space` 1, blocks that there are and that are free; with 2, inodes
     Statfs "statfs" (path: Mem, space: Int = Int(0)) -> Bytes via harness;
     /// fstatfs(2), likewise
     Fstatfs "fstatfs" (fd: Fd, space: Int = Int(0)) -> Bytes via harness;

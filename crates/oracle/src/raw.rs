@@ -134,19 +134,23 @@ fn statfs(number: Nr, what: impl FnOnce(&mut Frame), space: Int, call: Caller<'_
         Ok(_) => {
             let out = frame.out();
             let word = |at: usize| half_pair(&out[8 * at..]);
-            Outcome::Bytes(statfs_text([word(0), word(1), word(8), word(10)], [word(2), word(3)], space))
+            let what = [word(0), word(1), word(8), word(10)];
+            Outcome::Bytes(statfs_text(what, [word(2), word(3), word(5), word(6)], space))
         }
         Err(errno) => Outcome::Error(errno),
     }
 }
 
-/// What `statfs` answers: type, block size, longest name and flags; or blocks and free ones.
-pub(crate) fn statfs_text(what: [u64; 4], blocks: [u64; 2], space: Int) -> Vec<u8> {
+/// What `statfs` answers: type, block size, longest name and flags; or blocks and free ones; or inodes and free ones.
+pub(crate) fn statfs_text(what: [u64; 4], room: [u64; 4], space: Int) -> Vec<u8> {
     let [kind, bsize, namelen, flags] = what;
-    if space.0 != 0 {
-        return format!("blocks={} bfree={}", blocks[0], blocks[1]).into_bytes();
+    let [blocks, bfree, files, ffree] = room;
+    match space.0 {
+        0 => format!("type={kind:#x} bsize={bsize} namelen={namelen} flags={flags:#x}"),
+        1 => format!("blocks={blocks} bfree={bfree}"),
+        _ => format!("files={files} ffree={ffree}"),
     }
-    format!("type={kind:#x} bsize={bsize} namelen={namelen} flags={flags:#x}").into_bytes()
+    .into_bytes()
 }
 
 /// ioctl(2) `FS_IOC_GETFLAGS`.

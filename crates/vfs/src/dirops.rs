@@ -139,6 +139,7 @@ impl<'a> Change<'a> {
         });
         if let Err(errno) = added {
             store.put_locked(&mut self.ns, dentry);
+            self.release_name();
             return Err(errno);
         }
         Ok(dentry)
@@ -211,12 +212,18 @@ impl<'a> Change<'a> {
         if store.see(dentry).meta.is_mounted() {
             self.kernel.detach_mounts(&mut self.ns, dentry);
         }
-        if i.nlink.get() == 0 {
-            let held = store.links(dentry).count.count() > 1 || store.inode_rest(inode).count.get() > 1;
-            if held {
-                self.add_nameless(inode);
-            }
+        let held = store.links(dentry).count.count() > 1 || store.inode_rest(inode).count.get() > 1;
+        if i.nlink.get() == 0 && held {
+            // It counts until it is freed.
+            self.add_nameless(inode);
+        } else {
+            self.release_name();
         }
+    }
+
+    /// The file system has one name less.
+    fn release_name(&self) {
+        self.kernel.store.release_name(&self.ns, self.kernel.mount(self.mnt).sb.get());
     }
 
     /// Notes that an inode without a name is held.
@@ -616,7 +623,18 @@ impl Change<'_> {
         if i.nlink.get() == u32::MAX {
             return Err(Errno::EMLINK);
         }
-        let dentry = store.new_dentry(&mut self.ns, inode)?;
+        let sb = kernel.mount(self.mnt).sb.get();
+        // A file that has no name is counted already.
+        let counts = i.nlink.get() != 0;
+        if counts {
+            store.charge_name(&self.ns, sb)?;
+        }
+        let uncharge = |ns: &NsGuard<'_>| {
+            if counts {
+                store.release_name(ns, sb);
+            }
+        };
+        let dentry = store.new_dentry(&mut self.ns, inode).inspect_err(|_| uncharge(&self.ns))?;
         let added = store.change_dir(&mut self.ns, dir_inode, now, |ns| {
             store.d_add(ns, dentry, dir, name)?;
             adjust_dir(store, dir, 1, 0);
@@ -624,6 +642,7 @@ impl Change<'_> {
         });
         if let Err(errno) = added {
             store.put_locked(&mut self.ns, dentry);
+            uncharge(&self.ns);
             return Err(errno);
         }
         let _change = store.open_inode(&mut self.ns, inode);

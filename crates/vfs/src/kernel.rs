@@ -7,6 +7,7 @@ use crate::errno::Result;
 use crate::files::{Closing, FileArc};
 use crate::fork::{FilesOwner, FsOwner, Registry};
 use crate::inode::{Times, Touch, flags};
+use crate::ispace::InodeSpace;
 use crate::loader::Loader;
 use crate::locks::Locks;
 use crate::mount::{self, MountTable, Path, ROOT_MOUNT, ROOT_SB};
@@ -115,6 +116,7 @@ pub struct VfsBuilder {
     dev: u64,
     mount_flags: u32,
     pages: u64,
+    inodes: u64,
     path_table: PathTableOptions,
     init_on_alloc: InitOnAlloc,
     security: Option<Box<dyn Security>>,
@@ -196,6 +198,7 @@ impl Default for VfsBuilder {
             dev: 0x1d,
             mount_flags: MountOptions::default().flags(),
             pages: u64::MAX,
+            inodes: 0,
             path_table: PathTableOptions::default(),
             init_on_alloc: InitOnAlloc::default(),
             security: None,
@@ -248,6 +251,14 @@ impl VfsBuilder {
     #[must_use]
     pub fn size_limit(mut self, bytes: u64) -> Self {
         self.pages = bytes / 4096;
+        self
+    }
+
+    /// The most inodes there may be, further names of files counted; without limit unless set. Extended attributes take from
+    /// the same account: 1,024 bytes of them, 40 added for each, count for one inode. What does not fit is `ENOSPC`.
+    #[must_use]
+    pub fn inode_limit(mut self, inodes: u64) -> Self {
+        self.inodes = inodes;
         self
     }
 
@@ -312,7 +323,7 @@ impl VfsBuilder {
             sb: ROOT_SB,
             ..InodeInit::default()
         };
-        let budget = Arc::new(PageBudget::new(self.pages));
+        let limits = (PageBudget::new(self.pages), InodeSpace::new(self.inodes));
         let hooked = self.security.is_some();
         let mut kernel = Kernel {
             store,
@@ -337,7 +348,7 @@ impl VfsBuilder {
         };
         {
             let mut ns = kernel.store.lock();
-            let sb = ns.mnt.new_super(self.dev, UserNamespace::init(), budget, self.fastperm)?;
+            let sb = ns.mnt.new_super(self.dev, UserNamespace::init(), limits.0, limits.1, self.fastperm)?;
             debug_assert_eq!(sb, ROOT_SB);
             let dentry = kernel.new_root(&mut ns, &init)?;
             let mnt = kernel.mount_new(&mut ns, sb, dentry, self.mount_flags)?;

@@ -46,6 +46,7 @@ mod fs_struct;
 mod getname;
 mod inode;
 mod io;
+mod ispace;
 mod kernel;
 mod loader;
 mod locks;

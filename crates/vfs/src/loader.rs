@@ -4,6 +4,7 @@ use crate::acl::{Acl, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT,
 use crate::dirops::SHORT_SYMLINK;
 use crate::errno::{Errno, Result};
 use crate::inode::{Times, flags};
+use crate::ispace::InodeSpace;
 use crate::kernel::Kernel;
 use crate::kernel::MountOptions;
 use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
@@ -14,7 +15,6 @@ use crate::store::{FIRST_OFFSET, InodeInit, NsGuard};
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
 use rcuwalk_sync::Handle;
-use std::sync::Arc;
 
 /// A node of the tree, as a [`Loader`] knows it. Meaningless to another file system, or once it was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -161,8 +161,8 @@ impl<'a> Loader<'a> {
             return Err(Errno::ENOTDIR);
         }
         let dev = self.ns.mnt.new_dev();
-        let budget = Arc::new(PageBudget::new(u64::MAX));
-        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), budget, kernel.fastperm)?;
+        let limits = (PageBudget::new(u64::MAX), InodeSpace::new(0));
+        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), limits.0, limits.1, kernel.fastperm)?;
         let mounted = self.make(sb, &new.root).and_then(|root| {
             if let Some(super_block) = self.ns.mnt.supers.get_mut(sb) {
                 super_block.root = root;
@@ -220,7 +220,9 @@ impl<'a> Loader<'a> {
         if s_isdir(store.inode(inode).attr().mode) {
             return Err(Errno::EPERM);
         }
-        let dentry = store.new_dentry(&mut self.ns, inode)?;
+        store.charge_name(&self.ns, ROOT_SB)?;
+        let dentry =
+            store.new_dentry(&mut self.ns, inode).inspect_err(|_| store.release_name(&self.ns, ROOT_SB))?;
         let node = self.attach(parent, name, dentry)?;
         let i = store.inode(inode);
         let _change = store.open_inode(&mut self.ns, inode);
@@ -340,6 +342,7 @@ impl<'a> Loader<'a> {
             i.nlink.set(if is_dir { 0 } else { i.nlink.get().saturating_sub(1) });
         }
         store.put_locked(&mut self.ns, dentry);
+        store.release_name(&self.ns, ROOT_SB);
     }
 
     /// Reserves the pages of a regular file that hold `len` bytes from `offset` on, also beyond its size, as fallocate(2)
@@ -449,7 +452,7 @@ impl<'a> Loader<'a> {
             }
             store.set_times(ns, inode, times_of(new));
         });
-        self.store_xattrs(inode, &parsed)
+        self.store_xattrs(ROOT_SB, inode, &parsed)
     }
 
     /// Sets the link count: of a file some of whose names lie outside what is loaded, or of a directory from a file system
@@ -509,19 +512,20 @@ impl<'a> Loader<'a> {
                 default_acl: parsed.default.as_ref().map(Acl::entries),
             },
         )?;
-        let stored = self.store_xattrs(self.kernel.store.d_inode(dentry), &parsed);
+        let stored = self.store_xattrs(sb, self.kernel.store.d_inode(dentry), &parsed);
         if let Err(errno) = stored {
             self.kernel.store.put_locked(&mut self.ns, dentry);
+            self.kernel.store.release_name(&self.ns, sb);
             return Err(errno);
         }
         Ok(dentry)
     }
 
-    fn store_xattrs(&mut self, inode: Handle, parsed: &Parsed<'_>) -> Result<()> {
+    fn store_xattrs(&mut self, sb: u32, inode: Handle, parsed: &Parsed<'_>) -> Result<()> {
         parsed
             .plain
             .iter()
-            .try_for_each(|(name, value)| self.kernel.store_xattr(&mut self.ns, inode, name, value))
+            .try_for_each(|(name, value)| self.kernel.store_xattr(&mut self.ns, sb, inode, name, value))
     }
 
     /// Names a dentry, or frees it if that fails.
@@ -537,6 +541,7 @@ impl<'a> Loader<'a> {
         };
         if let Err(errno) = added {
             store.put_locked(&mut self.ns, dentry);
+            store.release_name(&self.ns, ROOT_SB);
             return Err(errno);
         }
         Ok(NodeId(dentry))

@@ -15,6 +15,7 @@
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::inode::{Inode, RacyAcl};
+use crate::ispace::InodeSpace;
 use crate::kernel::Kernel;
 use crate::namei::{Bail, Position};
 use crate::pages::PageBudget;
@@ -224,6 +225,8 @@ pub(crate) struct SuperBlock {
     mounts: u32,
     /// Pages of file contents there may be.
     pub(crate) budget: Arc<PageBudget>,
+    /// Inodes and extended attributes there may be.
+    pub(crate) space: Arc<InodeSpace>,
 }
 
 /// How a mount and those below it are taken away.
@@ -386,11 +389,14 @@ impl MountState {
         &mut self,
         dev: u64,
         user_ns: Arc<UserNamespace>,
-        budget: Arc<PageBudget>,
+        budget: PageBudget,
+        space: InodeSpace,
         fastperm: bool,
     ) -> Result<u32> {
         let flags = if user_ns.is_init() { 0 } else { flags::SB_NODEV };
-        let new = SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts: 0, budget };
+        let (budget, space) = (Arc::new(budget), Arc::new(space));
+        let new =
+            SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts: 0, budget, space };
         self.supers.insert(new)
     }
 }
@@ -862,7 +868,8 @@ impl Kernel {
     /// Mounts the first mount over the root of a file system of its own. Kernel: `init_mount_tree()`.
     pub(crate) fn mount_rootfs(&self, ns: &mut Namespace, root: Handle, init: &InodeInit<'_>) -> Result<()> {
         let dev = ns.mnt.new_dev();
-        let sb = ns.mnt.new_super(dev, UserNamespace::init(), Arc::new(PageBudget::new(0)), true)?;
+        let nothing = (PageBudget::new(0), InodeSpace::new(0));
+        let sb = ns.mnt.new_super(dev, UserNamespace::init(), nothing.0, nothing.1, true)?;
         let over = self.new_root(ns, &InodeInit { sb, ..*init })?;
         let rootfs = self.mount_new(ns, sb, over, flags::RELATIME | flags::LOCKED)?;
         debug_assert_eq!(rootfs, ROOTFS_MOUNT);

@@ -9,6 +9,7 @@ use crate::fork::FsOwner;
 use crate::fs_struct::Place;
 use crate::getname::check_name;
 use crate::inode::Times;
+use crate::ispace::InodeSpace;
 use crate::kernel::{EMPTY_DIR_SIZE, Kernel};
 use crate::mount::{INIT_MNT_NS, Path, ROOTFS_MOUNT, Umount, flags};
 use crate::namei::{At, Lookup, Step};
@@ -431,6 +432,8 @@ struct TmpfsOptions {
     uid: u32,
     gid: u32,
     pages: u64,
+    /// 0: without limit.
+    inodes: u64,
     rdonly: bool,
 }
 
@@ -441,6 +444,7 @@ impl TmpfsOptions {
             uid: cred.fsuid(),
             gid: cred.fsgid(),
             pages: u64::MAX,
+            inodes: 0,
             rdonly: ms & MS_RDONLY != 0,
         };
         let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
@@ -453,7 +457,7 @@ impl TmpfsOptions {
                 "gid" => options.gid = valid(cred.user_ns().make_kgid(number(10)?))?,
                 "size" => options.pages = memparse(value)?.div_ceil(4096),
                 "nr_blocks" => options.pages = memparse(value)?,
-                "nr_inodes" => drop(memparse(value)?),
+                "nr_inodes" => options.inodes = memparse(value)?,
                 "ro" => options.rdonly = true,
                 "rw" => options.rdonly = false,
                 _ => return Err(Errno::EINVAL),
@@ -519,7 +523,7 @@ impl Task {
     }
 
     /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
-    /// `uid`, `gid`, `size`, `nr_blocks`, `ro`, `rw` are given in `data` (`nr_inodes` is accepted and has no effect).
+    /// `uid`, `gid`, `size`, `nr_blocks`, `nr_inodes`, `ro`, `rw` are given in `data`; without limits unless given.
     /// `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
     ///
     /// # Errors
@@ -667,8 +671,9 @@ impl Task {
         let mut ns = kernel.store.lock();
         let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
         let dev = ns.mnt.new_dev();
-        let budget = Arc::new(PageBudget::new(options.pages));
-        let sb = ns.mnt.new_super(dev, Arc::clone(self.cred.user_ns()), budget, kernel.fastperm)?;
+        let limits = (PageBudget::new(options.pages), InodeSpace::new(options.inodes));
+        let user_ns = Arc::clone(self.cred.user_ns());
+        let sb = ns.mnt.new_super(dev, user_ns, limits.0, limits.1, kernel.fastperm)?;
         let init = InodeInit {
             mode: S_IFDIR | options.mode,
             uid: options.uid,

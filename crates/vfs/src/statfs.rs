@@ -2,7 +2,7 @@
 //!
 //! Kernel: fs/statfs.c, mm/shmem.c `shmem_statfs()`.
 
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::mount::{self, Path};
 use crate::namei::{At, Lookup};
 use crate::pages::PAGE_SIZE;
@@ -94,10 +94,11 @@ impl Task {
     fn statfs_of(&self, place: Path) -> Result<Statfs> {
         let kernel = &*self.kernel;
         let ns = kernel.store.lock();
-        let budget = kernel.budget(&ns, place.mnt)?;
+        let m = kernel.mount(place.mnt);
+        let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
+        let (budget, (files, ffree)) = (&sb.budget, sb.space.inodes());
         let blocks = if budget.limit() == u64::MAX { 0 } else { budget.limit() };
         let free = blocks.saturating_sub(budget.used());
-        let m = kernel.mount(place.mnt);
         let block = PAGE_SIZE as u64;
         Ok(Statfs {
             kind: TMPFS_MAGIC,
@@ -105,8 +106,8 @@ impl Task {
             blocks,
             bfree: free,
             bavail: free,
-            files: 0,
-            ffree: 0,
+            files,
+            ffree,
             fsid: m.dev.get(),
             namelen: NAME_MAX as u64,
             frsize: block,

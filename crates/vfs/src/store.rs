@@ -9,6 +9,7 @@ use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::errno::{Errno, Result};
 use crate::files::FileMode;
 use crate::inode::{Inode, InodeRest, Times, Touch, flags};
+use crate::ispace::{CountedXattrs, Xattrs};
 use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
 use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
@@ -17,7 +18,7 @@ use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
     AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, type_stable,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 type_stable! {
@@ -44,9 +45,6 @@ const _: () = assert!(
     "192 bytes an entry, and its hash bucket"
 );
 
-/// Extended attributes of one inode, by name.
-pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// The contents of one regular file, which outlive its names while somebody has it open.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -67,7 +65,7 @@ pub(crate) struct Namespace {
     /// Contents of regular files; index 0 is never used.
     pub(crate) contents: Table<Arc<Contents>>,
     /// Extended attributes other than ACLs; index 0 is never used.
-    xattrs: Table<Xattrs>,
+    xattrs: Table<CountedXattrs>,
     pub(crate) wide_times: HashMap<Handle, Times>,
     /// Inodes without a name that somebody still holds, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
@@ -288,8 +286,30 @@ impl Store {
         }
     }
 
-    /// Makes an inode together with the dentry that will name it, not hashed yet and held once, by the caller.
+    /// Makes an inode together with the dentry that will name it, not hashed yet and held once, by the caller. It is counted
+    /// against what `init.sb` may have; a caller that frees it without naming it calls [`release_name`](Self::release_name).
     pub(crate) fn new_inode(&self, ns: &mut Namespace, init: &InodeInit<'_>) -> Result<Handle> {
+        self.charge_name(ns, init.sb)?;
+        self.new_slot(ns, init).inspect_err(|_| self.release_name(ns, init.sb))
+    }
+
+    /// Counts a name of an inode against what the file system may have.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    pub(crate) fn charge_name(&self, ns: &Namespace, sb: u32) -> Result<()> {
+        ns.mnt.supers.get(sb).map_or(Ok(()), |sb| sb.space.charge_name())
+    }
+
+    /// Counts one less. A file system that is unmounted has nothing to count any more.
+    pub(crate) fn release_name(&self, ns: &Namespace, sb: u32) {
+        if let Some(sb) = ns.mnt.supers.get(sb) {
+            sb.space.release_name();
+        }
+    }
+
+    fn new_slot(&self, ns: &mut Namespace, init: &InodeInit<'_>) -> Result<Handle> {
         let pack = |acl: Option<&[AclEntry]>| match acl {
             Some(entries) => self.blobs.alloc(&pack_acl(entries)).map_err(Errno::from),
             None => Ok(0),
@@ -613,8 +633,10 @@ impl Store {
             _ => {}
         }
         ns.xattrs.remove(rest.xattrs.get());
-        if !ns.nameless.is_empty() {
-            ns.nameless.remove(&inode);
+        if !ns.nameless.is_empty()
+            && let Some(sb) = ns.nameless.remove(&inode)
+        {
+            self.release_name(ns, sb);
         }
         if mode & flags::WIDE_TIMES != 0 {
             ns.wide_times.remove(&inode);
@@ -732,22 +754,32 @@ impl Store {
 
     /// The extended attributes of an inode other than ACLs, if it ever had any.
     pub(crate) fn xattrs<'n>(&self, ns: &'n Namespace, inode: Handle) -> Option<&'n Xattrs> {
-        ns.xattrs.get(self.inode_rest(inode).xattrs.get())
+        ns.xattrs.get(self.inode_rest(inode).xattrs.get()).map(CountedXattrs::all)
     }
 
     /// The same, to change them.
-    pub(crate) fn xattrs_mut<'n>(&self, ns: &'n mut Namespace, inode: Handle) -> Option<&'n mut Xattrs> {
+    pub(crate) fn xattrs_mut<'n>(
+        &self,
+        ns: &'n mut Namespace,
+        inode: Handle,
+    ) -> Option<&'n mut CountedXattrs> {
         if let Some(feed) = &mut ns.feed {
             feed.changed(inode);
         }
         ns.xattrs.get_mut(self.inode_rest(inode).xattrs.get())
     }
 
-    /// The same, made if there are none.
-    pub(crate) fn make_xattrs<'n>(&self, ns: &'n mut Namespace, inode: Handle) -> Result<&'n mut Xattrs> {
+    /// The same, made for the file system `sb` if there are none.
+    pub(crate) fn make_xattrs<'n>(
+        &self,
+        ns: &'n mut Namespace,
+        inode: Handle,
+        sb: u32,
+    ) -> Result<&'n mut CountedXattrs> {
         let rest = self.inode_rest(inode);
         if rest.xattrs.get() == 0 {
-            rest.xattrs.set(ns.xattrs.insert(Xattrs::new())?);
+            let space = Arc::clone(&ns.mnt.supers.get(sb).ok_or(Errno::ESTALE)?.space);
+            rest.xattrs.set(ns.xattrs.insert(CountedXattrs::new(space))?);
         }
         self.xattrs_mut(ns, inode).ok_or(Errno::ENOMEM)
     }

@@ -116,7 +116,7 @@ impl Kernel {
     ///
     /// Kernel: security/commoncap.c `cap_inode_killpriv()`.
     pub(crate) fn remove_file_caps(&self, ns: &mut Namespace, inode: Handle) -> bool {
-        self.store.xattrs_mut(ns, inode).is_some_and(|xattrs| xattrs.remove(XATTR_NAME_CAPS).is_some())
+        self.store.xattrs_mut(ns, inode).is_some_and(|xattrs| xattrs.remove(XATTR_NAME_CAPS))
     }
 
     /// The file capabilities of an inode, as they are stored.
@@ -133,17 +133,12 @@ impl Kernel {
     pub(crate) fn store_xattr(
         &self,
         ns: &mut Namespace,
+        sb: u32,
         inode: Handle,
         name: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        let (mut key, mut copy) = (Vec::new(), Vec::new());
-        key.try_reserve_exact(name.len()).map_err(|_| Errno::ENOMEM)?;
-        copy.try_reserve_exact(value.len()).map_err(|_| Errno::ENOMEM)?;
-        key.extend_from_slice(name);
-        copy.extend_from_slice(value);
-        self.store.make_xattrs(ns, inode)?.insert(key, copy);
-        Ok(())
+        self.store.make_xattrs(ns, inode, sb)?.set(name, value)
     }
 }
 
@@ -426,13 +421,6 @@ impl Task {
         if name.contains(&0) {
             return Err(Errno::EINVAL);
         }
-        let exists = kernel.store.xattrs(&ns, inode).is_some_and(|xattrs| xattrs.contains_key(name));
-        if exists && flags & XATTR_CREATE != 0 {
-            return Err(Errno::EEXIST);
-        }
-        if !exists && flags & XATTR_REPLACE != 0 {
-            return Err(Errno::ENODATA);
-        }
         let caps;
         let value = if kind == Kind::Caps {
             caps = caps_stored_by(&self.cred, &kernel.id_view(place.mnt), value)?;
@@ -440,8 +428,17 @@ impl Task {
         } else {
             value
         };
+        let sb = kernel.mount(place.mnt).sb.get();
+        ns.mnt.supers.get(sb).map_or(Ok(()), |sb| sb.space.admit_xattr(name, value))?;
+        let exists = kernel.store.xattrs(&ns, inode).is_some_and(|xattrs| xattrs.contains_key(name));
+        if exists && flags & XATTR_CREATE != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !exists && flags & XATTR_REPLACE != 0 {
+            return Err(Errno::ENODATA);
+        }
         kernel.watch.may_grow()?;
-        kernel.store_xattr(&mut ns, inode, name, value)?;
+        kernel.store_xattr(&mut ns, sb, inode, name, value)?;
         self.stamp(&mut ns, inode);
         Ok(())
     }
@@ -562,8 +559,10 @@ impl Task {
                 return Err(Errno::EPERM);
             }
             check_handler(kind, name)?;
-            let xattrs = kernel.store.xattrs_mut(&mut ns, inode);
-            xattrs.and_then(|xattrs| xattrs.remove(name)).ok_or(Errno::ENODATA)?;
+            let there = kernel.store.xattrs_mut(&mut ns, inode).is_some_and(|xattrs| xattrs.remove(name));
+            if !there {
+                return Err(Errno::ENODATA);
+            }
             self.stamp(&mut ns, inode);
             Ok(())
         })
