@@ -288,7 +288,7 @@ fn parse_place(text: &str) -> Result<(String, PathBuf), String> {
 /// Reads `UID[:GID[,GID...]]`.
 fn parse_identity(text: &str) -> Result<Identity, String> {
     let id = |text: &str| match text.parse::<u32>() {
-        Ok(u32::MAX) => Err(format!("{text} is no id: the kernel reserves it")),
+        Ok(u32::MAX) => Err(format!("{text} is no id: they go from 0 to 4294967294")),
         Ok(id) => Ok(id),
         Err(_) => {
             Err(format!("'{text}' is no number from 0 to 4294967294; `id NAME` shows the numbers of a user"))

@@ -1,5 +1,6 @@
 //! `rcuwalk explain`.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -192,7 +193,7 @@ impl Page {
     }
 
     fn walk(&mut self, walk: &Walk, deciding: Option<&Deciding>) {
-        let rows: Vec<Row> = walk.components.iter().flat_map(|component| rows(component, deciding)).collect();
+        let rows = folded(&walk.components, deciding);
         let widths: [usize; 4] = std::array::from_fn(|column| {
             rows.iter().map(|row| row.cells[column].chars().count()).max().unwrap_or(0)
         });
@@ -230,6 +231,30 @@ fn ids(user: &Id, group: &Id, groups: &[Id]) -> String {
         let _ = write!(text, ", groups {}", also.join(", "));
     }
     text
+}
+
+/// Steps of a walk that are all shown; a longer one goes round links, and what comes again and again is counted.
+const MOST_STEPS: usize = 40;
+
+/// The table of a walk.
+fn folded<'a>(components: &'a [Component], deciding: Option<&Deciding>) -> Vec<Row> {
+    let Some((last, before)) = components.split_last().filter(|_| components.len() > MOST_STEPS) else {
+        return components.iter().flat_map(|component| rows(component, deciding)).collect();
+    };
+    let mut seen: HashMap<&'a [u8], usize> = HashMap::new();
+    let mut comes_again = |component: &&'a Component| {
+        let times = seen.entry(component.path.0.as_slice()).or_default();
+        *times += 1;
+        *times > 2
+    };
+    let (again, once): (Vec<_>, Vec<_>) = before.iter().partition(|component| comes_again(component));
+    let mut all: Vec<Row> = once.into_iter().flat_map(|component| rows(component, deciding)).collect();
+    if !again.is_empty() {
+        let says = format!("... {} more steps to the same places", again.len());
+        all.push(Row { bad: false, cells: Default::default(), says });
+    }
+    all.extend(rows(last, deciding));
+    all
 }
 
 /// A component in the table: itself, and a row for each further question.

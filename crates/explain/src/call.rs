@@ -41,6 +41,26 @@ pub enum Call {
     Chown(Vec<u8>, u32, u32, i32),
     /// truncate(2): path, bytes.
     Truncate(Vec<u8>, i64),
+    /// utimensat(2): path, times, `AT_*`.
+    Utimes(Vec<u8>, SetTimes, i32),
+}
+
+/// What utimensat(2) is to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTimes {
+    /// Both times to the present: the owner may, and who may write.
+    Now,
+    /// Anything else: the owner alone may.
+    Given,
+}
+
+impl SetTimes {
+    fn times(self) -> Option<[Timespec; 2]> {
+        match self {
+            SetTimes::Now => None,
+            SetTimes::Given => Some([Timespec::default(); 2]),
+        }
+    }
 }
 
 /// What somebody wants to do with a path.
@@ -135,6 +155,9 @@ impl Call {
             Call::Chmod(path, mode) => done(task.chmod(path, *mode)),
             Call::Chown(path, uid, gid, flags) => done(task.fchownat(AT_FDCWD, path, *uid, *gid, *flags)),
             Call::Truncate(path, len) => done(task.truncate(path, *len)),
+            Call::Utimes(path, times, flags) => {
+                done(task.utimensat(AT_FDCWD, Some(path), times.times(), *flags))
+            }
         }
     }
 
@@ -145,7 +168,10 @@ impl Call {
             Call::Exec(path) => task.execve(path, &[path.as_slice()], &[]).map(drop),
             Call::Open(path, flags, _) => visit_open(task, path, *flags, 0),
             Call::Open2(path, flags, _, resolve) => visit_open(task, path, *flags as i32, *resolve),
-            Call::Access(path, _, flags) | Call::Stat(path, flags) | Call::Chown(path, _, _, flags) => {
+            Call::Access(path, _, flags)
+            | Call::Stat(path, flags)
+            | Call::Chown(path, _, _, flags)
+            | Call::Utimes(path, _, flags) => {
                 task.newfstatat(AT_FDCWD, path, flags & AT_SYMLINK_NOFOLLOW).map(drop)
             }
             Call::Chdir(path) | Call::Chmod(path, _) | Call::Truncate(path, _) => task.stat(path).map(drop),
@@ -186,6 +212,7 @@ impl Call {
             | Call::Chdir(path)
             | Call::Chmod(path, _)
             | Call::Chown(path, ..)
+            | Call::Utimes(path, ..)
             | Call::Truncate(path, _) => path,
         }
     }
@@ -312,6 +339,10 @@ impl std::fmt::Display for Call {
                 write!(f, "fchownat(AT_FDCWD, {}, {uid}, {gid}, {})", q(path), at_text(*flags))
             }
             Call::Truncate(path, len) => write!(f, "truncate({}, {len})", q(path)),
+            Call::Utimes(path, times, flags) => {
+                let times = if *times == SetTimes::Now { "NULL" } else { "[...]" };
+                write!(f, "utimensat(AT_FDCWD, {}, {times}, {})", q(path), at_text(*flags))
+            }
         }
     }
 }

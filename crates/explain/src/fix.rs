@@ -143,6 +143,10 @@ impl Copy<'_> {
             "not-owner" | "protected-hardlinks" if manner == Manner::Capability => {
                 self.add_capability(CAP_FOWNER, "what only owners may do, everywhere")
             }
+            "not-owner" if manner == Manner::Owner => self.give(at),
+            "chown" if manner == Manner::Capability => {
+                self.add_capability(CAP_CHOWN, "giving every file to anybody")
+            }
             "protected-symlinks" | "protected-create" if manner == Manner::Owner => self.give(at),
             "protected-symlinks" | "protected-create" | "protected-hardlinks"
                 if manner == Manner::Setting =>
@@ -168,14 +172,15 @@ impl Copy<'_> {
     }
 
     fn asks(&self, at: NodeIx, want: u32) -> String {
-        let verb = match asked(want, self.scene.nodes[at].object.kind() == S_IFDIR).as_str() {
-            "read" => "reading".to_owned(),
-            "write" => "writing".to_owned(),
-            "search" => "searching".to_owned(),
-            "execute" => "executing".to_owned(),
-            both => both.to_owned(),
-        };
-        format!("{verb} of {}", self.path(at))
+        let path = self.path(at);
+        match asked(want, self.scene.nodes[at].object.kind() == S_IFDIR).as_str() {
+            "read" => format!("reading of {path}"),
+            "write" => format!("writing of {path}"),
+            "search" => format!("searching of {path}"),
+            "execute" => format!("executing of {path}"),
+            "write+search" => format!("adding and removing of names in {path}"),
+            both => format!("{both} of {path}"),
+        }
     }
 
     /// Makes the identity a member of a group that has what is wanted.
@@ -277,6 +282,9 @@ impl Copy<'_> {
 
     /// Gives an object to the identity.
     fn give(&mut self, at: NodeIx) -> Option<Step> {
+        if self.keeps_attributes(at) {
+            return None;
+        }
         let (uid, user, path) = (self.who.uids[3], self.user(), self.path(at));
         self.scene.change(at, |object| object.uid = uid);
         Some(Step {
@@ -286,8 +294,16 @@ impl Copy<'_> {
         })
     }
 
+    /// Whether the file system decides about owners and modes by itself, and lets nobody change them.
+    fn keeps_attributes(&self, at: NodeIx) -> bool {
+        self.scene.mounts[self.scene.nodes[at].mount].fstype == "proc"
+    }
+
     /// Adds permission bits to the class that answered.
     fn add_bits(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
+        if self.keeps_attributes(at) {
+            return None;
+        }
         let has_acl = self.scene.nodes[at].object.acl.is_some();
         let (letter, shift) = match reason.class? {
             Class::Owner => ('u', 6),

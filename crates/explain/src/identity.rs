@@ -270,6 +270,9 @@ fn find_user(text: &str) -> Result<(u32, Option<Account>), Error> {
         }
         return Ok((uid, HostNames.user_by_id(uid).map_err(unavailable)?));
     }
+    if is_number(text) {
+        return Err(reserved(text));
+    }
     let account = HostNames.user(text).map_err(unavailable)?;
     let missing = || Error::Usage(format!("no user is named '{text}'; `getent passwd` lists them"));
     account.map(|account| (account.uid, Some(account))).ok_or_else(missing)
@@ -279,6 +282,7 @@ fn find_group(text: &str) -> Result<u32, Error> {
     match text.parse::<u32>() {
         Ok(u32::MAX) => Err(reserved(text)),
         Ok(gid) => Ok(gid),
+        Err(_) if is_number(text) => Err(reserved(text)),
         Err(_) => {
             let missing = || Error::Usage(format!("no group is named '{text}'; `getent group` lists them"));
             HostNames.group(text).map_err(unavailable)?.ok_or_else(missing)
@@ -286,8 +290,12 @@ fn find_group(text: &str) -> Result<u32, Error> {
     }
 }
 
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn reserved(id: &str) -> Error {
-    Error::Usage(format!("{id} is no id: the kernel reserves it"))
+    Error::Usage(format!("{id} is no id: they go from 0 to 4294967294"))
 }
 
 fn unavailable(error: IdentityError) -> Error {

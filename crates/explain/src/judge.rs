@@ -348,7 +348,7 @@ fn verb(rule: Rule) -> &'static str {
         Rule::ProtectedSymlinks | Rule::NoSymFollow | Rule::NoSymlinks | Rule::TooManyLinks => "follow",
         Rule::ReadOnlySuperblock | Rule::ReadOnlyMount => "write",
         Rule::NoExec | Rule::NotAProgram => "execute",
-        Rule::NotOwner => "own",
+        Rule::NotOwner | Rule::Chown => "own",
         _ => "use",
     }
 }
@@ -376,6 +376,7 @@ fn rule_word(rule: Rule) -> &'static str {
         Rule::MalformedAcl => "malformed-acl",
         Rule::Sticky => "sticky",
         Rule::NotOwner => "not-owner",
+        Rule::Chown => "chown",
         Rule::NoExec => "noexec",
         Rule::NotAProgram => "not-a-program",
         Rule::NoDev => "nodev",
@@ -504,6 +505,9 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
             )
         }
         ("not-owner", _) => "only its owner, or CAP_FOWNER, may do that".to_owned(),
+        ("chown", _) => {
+            "its group is its owner's to change, to one that the owner is in; all else needs CAP_CHOWN".to_owned()
+        }
         ("noexec", _) => format!("the mount at {point} is noexec: no program of it can be run"),
         ("nodev", _) => format!("the mount at {point} is nodev: no device of it can be opened"),
         ("nosymfollow", _) => format!("the mount at {point} is nosymfollow: no link of it is followed"),
@@ -538,7 +542,10 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
 /// Why bits, ACL and capabilities refuse.
 fn refusal(node: &Node, cred: &Cred, names: &mut Names, reason: &Reason) -> String {
     let object = &node.object;
-    let asks = asked(reason.mask, object.kind() == S_IFDIR);
+    let asks = match asked(reason.mask, object.kind() == S_IFDIR) {
+        both if both == "write+search" => "add or remove names".to_owned(),
+        asks => asks,
+    };
     let want = reason.mask & 7;
     let has = mask_letters(reason.bits & reason.acl_mask.unwrap_or(7));
     let other = object.mode & want == want;

@@ -33,7 +33,7 @@ mod trial;
 mod unseen;
 mod verify;
 
-pub use call::{Call, What, mask_letters};
+pub use call::{Call, SetTimes, What, mask_letters};
 pub use error::Error;
 pub use identity::{IdMaps, Identity, cap_name};
 pub use probe::Place;

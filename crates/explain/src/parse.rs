@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rcuwalk::uapi::*;
 
-use crate::call::{ACCESS, AT, Call, OPEN, RENAME, RESOLVE};
+use crate::call::{ACCESS, AT, Call, OPEN, RENAME, RESOLVE, SetTimes};
 use crate::error::Error;
 
 /// An argument.
@@ -16,7 +16,13 @@ enum Value {
     Number(i64),
     /// `{name=value, ...}`, as far as the values are numbers.
     Fields(BTreeMap<String, i64>),
-    /// Anything else: pointers, buffers, lists.
+    /// `[...]`, as it is written.
+    List(String),
+    /// Names that nobody knows here, and why: only an argument that counts must be understood.
+    Unknown(String),
+    /// `NULL`.
+    Null,
+    /// Anything else: pointers, buffers.
     Opaque,
 }
 
@@ -70,6 +76,7 @@ impl Arguments {
     fn number(&mut self) -> Parsed<i64> {
         match self.next() {
             Some(Value::Number(number)) => Ok(number),
+            Some(Value::Unknown(why)) => Err(why),
             _ => Err(format!("argument {} must be a number or flags", self.at)),
         }
     }
@@ -149,8 +156,25 @@ impl Arguments {
             }
             "fchownat" => Call::Chown(self.at_path()?, self.int()? as u32, self.int()? as u32, self.int()?),
             "truncate" => Call::Truncate(self.path()?, self.number()?),
-            _ => return Err(format!("{name} is not known; openat2, rename, mkdir and the like are")),
+            "utimensat" => Call::Utimes(self.at_path()?, self.times()?, self.optional()? as i32),
+            "utime" | "utimes" => Call::Utimes(self.path()?, self.times()?, 0),
+            _ => {
+                let known = KNOWN.join(", ");
+                return Err(format!("{name} is not known; these are, with their variants: {known}"));
+            }
         })
+    }
+
+    /// Times of files: whether both are to be the present, which is asked of whoever may write.
+    fn times(&mut self) -> Parsed<SetTimes> {
+        match self.next() {
+            Some(Value::Null) => Ok(SetTimes::Now),
+            Some(Value::List(text)) if text.matches("UTIME_NOW").count() == 2 => Ok(SetTimes::Now),
+            Some(Value::List(_) | Value::Fields(_) | Value::Opaque | Value::Unknown(_)) => {
+                Ok(SetTimes::Given)
+            }
+            _ => Err(format!("argument {} must be times, or NULL for now", self.at)),
+        }
     }
 
     /// `openat2(dirfd, path, {flags=..., mode=..., resolve=...}, size)`, or with the three as arguments.
@@ -170,6 +194,31 @@ impl Arguments {
     }
 }
 
+/// Calls that [`Call::parse`] reads, without their `at` and numbered variants.
+const KNOWN: [&str; 21] = [
+    "access",
+    "chdir",
+    "chmod",
+    "chown",
+    "creat",
+    "execve",
+    "link",
+    "lstat",
+    "mkdir",
+    "mknod",
+    "open",
+    "openat2",
+    "readlink",
+    "rename",
+    "rmdir",
+    "stat",
+    "statx",
+    "symlink",
+    "truncate",
+    "unlink",
+    "utimensat",
+];
+
 /// Splits what stands between the parentheses, and reads it.
 fn arguments(text: &str, path: &[u8]) -> Parsed<Vec<Value>> {
     let (mut pieces, mut piece) = (Vec::new(), String::new());
@@ -180,13 +229,13 @@ fn arguments(text: &str, path: &[u8]) -> Parsed<Vec<Value>> {
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
             _ if quoted => {}
-            '{' | '[' => depth += 1,
-            '}' | ']' => depth = depth.checked_sub(1).ok_or("a bracket too many")?,
+            '{' | '[' | '(' => depth += 1,
             ')' if depth == 0 => {
                 pieces.push(piece);
                 let pieces = pieces.iter().map(|piece| piece.trim());
                 return pieces.filter(|piece| !piece.is_empty()).map(|piece| value(piece, path)).collect();
             }
+            '}' | ']' | ')' => depth = depth.checked_sub(1).ok_or("a bracket too many")?,
             ',' if depth == 0 => {
                 pieces.push(std::mem::take(&mut piece));
                 continue;
@@ -215,11 +264,25 @@ fn value(text: &str, path: &[u8]) -> Parsed<Value> {
         };
         return Ok(Value::Fields(inner.split(',').filter_map(field).collect()));
     }
-    if text.starts_with(['[', '0']) && number(text).is_err() || text == "..." || text == "NULL" {
+    if text == "NULL" {
+        return Ok(Value::Null);
+    }
+    if text.starts_with('[') {
+        return Ok(Value::List(text.to_owned()));
+    }
+    if text.starts_with('0') && number(text).is_err() || text == "..." {
         return Ok(Value::Opaque);
     }
+    if let Some(inner) = text.strip_prefix("makedev(").and_then(|text| text.strip_suffix(')')) {
+        let numbers =
+            inner.split_once(',').map(|(major, minor)| (number(major.trim()), number(minor.trim())));
+        let Some((Ok(major), Ok(minor))) = numbers else {
+            return Ok(Value::Unknown(format!("'{text}' is no device; makedev(1, 3) is")));
+        };
+        return Ok(Value::Number(makedev(major as u32, minor as u32) as i64));
+    }
     // strace shows what a descriptor is: AT_FDCWD</home/alice>.
-    number(text.split('<').next().unwrap_or(text)).map(Value::Number)
+    Ok(number(text.split('<').next().unwrap_or(text)).map_or_else(Value::Unknown, Value::Number))
 }
 
 /// A number, or names joined by `|`.
@@ -329,6 +392,25 @@ mod tests {
             parse(r#"rename("/f", "a \"b\"\303\244\x01\n")"#),
             Call::Rename(f(), b"a \"b\"\xc3\xa4\x01\n".to_vec(), 0)
         );
+        assert_eq!(
+            parse(
+                r#"statx(AT_FDCWD, "/f", AT_STATX_SYNC_AS_STAT|AT_SYMLINK_NOFOLLOW, STATX_ALL, 0x7ff0) = 0"#
+            ),
+            Call::Stat(f(), AT_SYMLINK_NOFOLLOW)
+        );
+        assert_eq!(
+            parse(r#"mknod("/f", S_IFCHR|0666, makedev(0x1, 0x3)) = -1 EPERM (Operation not permitted)"#),
+            Call::Mknod(f(), S_IFCHR | 0o666, makedev(1, 3))
+        );
+        for (times, means) in [
+            ("NULL", SetTimes::Now),
+            ("[UTIME_NOW, UTIME_NOW]", SetTimes::Now),
+            ("[UTIME_OMIT, UTIME_NOW]", SetTimes::Given),
+            ("[{tv_sec=1, tv_nsec=0} /* 1970 */, {tv_sec=1, tv_nsec=0}]", SetTimes::Given),
+        ] {
+            let text = format!("utimensat(AT_FDCWD, \"/f\", {times}, AT_SYMLINK_NOFOLLOW) = 0");
+            assert_eq!(parse(&text), Call::Utimes(f(), means, AT_SYMLINK_NOFOLLOW), "{text}");
+        }
         assert_eq!(parse("mkdir(PATH, 0755)"), Call::Mkdir(b"/given".to_vec(), 0o755));
         assert_eq!(parse("chown(./x, -1, 50)"), Call::Chown(b"./x".to_vec(), u32::MAX, 50, 0));
     }
@@ -346,9 +428,19 @@ mod tests {
             "openat(3, PATH, 0)",
             "open(\"x, 0)",
             "openat2(AT_FDCWD, PATH, [])",
+            "mknod(PATH, S_IFCHR, makedev(1))",
+            "utimensat(AT_FDCWD, PATH, 5)",
             "open(PATH, 0]",
         ] {
             assert!(matches!(Call::parse(wrong, b"/f"), Err(Error::Usage(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_to_be_known_is() {
+        for name in KNOWN {
+            let why = Call::parse(&format!("{name}()"), b"/f").unwrap_err().to_string();
+            assert!(!why.contains("is not known"), "{why}");
         }
     }
 
@@ -363,6 +455,7 @@ mod tests {
             r#"fchownat(AT_FDCWD, "a", -1, 5, AT_SYMLINK_NOFOLLOW)"#,
             r#"linkat(AT_FDCWD, "a", AT_FDCWD, "b", AT_SYMLINK_FOLLOW)"#,
             r#"truncate("a", 7)"#,
+            r#"utimensat(AT_FDCWD, "a", NULL, 0)"#,
         ] {
             // faccessat2's third argument stands where newfstatat has a buffer.
             let text = text.replacen("\"/f\", AT_", "\"/f\", {}, AT_", 1);

@@ -3,7 +3,7 @@
 use rcuwalk::cred::Cred;
 use rcuwalk::errno::Errno;
 use rcuwalk::trace::Event;
-use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO};
+use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFREG, S_ISGID, S_ISUID, S_IXGRP};
 
 use crate::call::{Call, Outcome, What, trimmed};
 use crate::error::Error;
@@ -157,6 +157,18 @@ fn privileges(who: &Identity, old: &Cred, new: &Cred, names: &mut Names) -> Vec<
     notes
 }
 
+/// Why the set-id bits and capabilities of a program are worth nothing, if it has any and its mount says so.
+fn without_set_id(scene: &Scene, node: NodeIx) -> Option<String> {
+    let node = scene.nodes.get(node)?;
+    let (object, mount) = (&node.object, &scene.mounts[node.mount]);
+    let set_id = object.mode & S_ISUID != 0 || object.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
+    let counts = object.kind() == S_IFREG && (set_id || object.caps.is_some());
+    (counts && mount.options.nosuid).then(|| {
+        let point = String::from_utf8_lossy(&mount.point);
+        format!("the mount at {point} is nosuid: set-id bits and file capabilities have no effect")
+    })
+}
+
 /// Lets the engine make the call.
 pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Identity, call: &Call) -> Result<Trial, Error> {
     let world = World::new(scene, View::Real).map_err(|e| Error::Engine("what was found", e))?;
@@ -208,7 +220,11 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
         Vec::new()
     };
     let exec = trial.result.ok().and_then(|outcome| outcome.exec);
-    let mut notes = exec.map(|new| privileges(who, cred, &new, names)).unwrap_or_default();
+    let mut notes = Vec::new();
+    if let Some(new) = exec {
+        notes.extend(privileges(who, cred, &new, names));
+        notes.extend(nodes.iter().find_map(|&node| without_set_id(scene, node)));
+    }
     if let Some(pid) = who.pid.filter(|_| place.foreign) {
         notes.push(format!(
             "paths are as the process sees them: `nsenter -t {pid} -m -r -w COMMAND` sees them, too"

@@ -7,9 +7,11 @@ use crate::errno::{Errno, Result};
 use crate::inode::Touch;
 use crate::mount::Path;
 use crate::namei::Lookup;
+use crate::perm;
 use crate::setattr::{self, Utimes};
 use crate::store::Namespace;
 use crate::task::Task;
+use crate::trace::Rule;
 use crate::uapi::*;
 use rcuwalk_sync::Handle;
 
@@ -75,7 +77,10 @@ impl Task {
         let (now, mut ns) = (kernel.now(), store.lock());
         self.want_write(place)?;
         let i = store.inode(inode);
-        let mode = setattr::chmod(&kernel.attr(place.mnt, i), &self.cred, mode)?;
+        let attr = kernel.attr(place.mnt, i);
+        let mode = setattr::chmod(&attr, &self.cred, mode).map_err(|errno| {
+            kernel.refused_setattr(place, &attr, &self.cred, (Rule::NotOwner, CAP_FOWNER), errno)
+        })?;
         let old = i.acl.get();
         // The ACL's entries of the three classes follow the mode.
         let new = if old == 0 {
@@ -143,7 +148,13 @@ impl Task {
         self.want_write(place)?;
         let i = store.inode(inode);
         let attr = kernel.attr(place.mnt, i);
-        let new = setattr::chown(&attr, &self.cred, &kernel.id_view(place.mnt), uid, gid)?;
+        let new =
+            setattr::chown(&attr, &self.cred, &kernel.id_view(place.mnt), uid, gid).map_err(|errno| {
+                let gives = (uid, gid) != (INVALID_ID, INVALID_ID)
+                    && !perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_CHOWN);
+                let rule = if gives { (Rule::Chown, CAP_CHOWN) } else { (Rule::NotOwner, CAP_FOWNER) };
+                kernel.refused_setattr(place, &attr, &self.cred, rule, errno)
+            })?;
         store.change_inode(&mut ns, inode, |i, ns| {
             i.uid.set(new.uid.unwrap_or(i.uid.get()));
             i.gid.set(new.gid.unwrap_or(i.gid.get()));
@@ -196,7 +207,10 @@ impl Task {
         self.want_write(place)?;
         let i = store.inode(inode);
         let (attr, acl) = (kernel.attr(place.mnt, i), kernel.racy_acl(place.mnt, i));
-        wanted.may_set(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred)?;
+        let mut asking = kernel.asking(kernel.spot(place));
+        wanted.may_set_watched(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred, &mut asking).map_err(
+            |errno| kernel.refused_setattr(place, &attr, &self.cred, (Rule::NotOwner, CAP_FOWNER), errno),
+        )?;
         let mut new = store.times(&ns, inode);
         new.atime = wanted.atime.apply(new.atime, now);
         new.mtime = wanted.mtime.apply(new.mtime, now);

@@ -12,8 +12,9 @@ use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::perm::{
     AclSource, IFLAG_APPEND, IFLAG_IMMUTABLE, InodeAttr, MAY_WRITE, capable_wrt_inode_uidgid,
-    in_group_or_capable, inode_permission, owner_or_capable,
+    in_group_or_capable, owner_or_capable, watched,
 };
+use crate::trace::{Unwatched, Watch};
 use crate::uapi::{
     CAP_CHOWN, CAP_FSETID, INVALID_ID, S_IALLUGO, S_IFDIR, S_IFLNK, S_IFMT, S_IRWXUGO, S_ISGID, S_ISUID,
     S_ISVTX, S_IXGRP, Timespec, UTIME_NOW, UTIME_OMIT, s_isdir, s_islnk, s_isreg,
@@ -262,7 +263,7 @@ impl Utimes {
     ///
     /// # Errors
     ///
-    /// Both now: `EPERM` (immutable), and unless owner or capable those of [`inode_permission`] for writing. Otherwise:
+    /// Both now: `EPERM` (immutable), and unless owner or capable those of [`inode_permission`](crate::perm::inode_permission) for writing. Otherwise:
     /// `EPERM` (immutable or append-only). Then `EOVERFLOW` (owner or group has no id in the mount), and, unless both
     /// now, `EPERM` (neither owner nor capable).
     ///
@@ -274,13 +275,25 @@ impl Utimes {
         acl: &impl AclSource,
         cred: &Cred,
     ) -> Result<()> {
+        self.may_set_watched(sb_rdonly, attr, acl, cred, &mut Unwatched)
+    }
+
+    /// [`may_set`](Self::may_set); `w` listens to the question for permission.
+    pub(crate) fn may_set_watched(
+        &self,
+        sb_rdonly: bool,
+        attr: &InodeAttr,
+        acl: &impl AclSource,
+        cred: &Cred,
+        w: &mut impl Watch,
+    ) -> Result<()> {
         let owner = owner_or_capable(cred, attr);
         if self.is_touch() {
             if attr.iflags & IFLAG_IMMUTABLE != 0 {
                 return Err(Errno::EPERM);
             }
             if !owner {
-                inode_permission(sb_rdonly, attr, acl, cred, MAY_WRITE)?;
+                watched::inode_permission(sb_rdonly, attr, acl, cred, MAY_WRITE, w)?;
             }
         } else if is_immutable_or_append(attr) {
             return Err(Errno::EPERM);

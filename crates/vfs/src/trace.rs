@@ -4,11 +4,12 @@
 //! the lockless walk: while a recording runs, every call walks holding references, and only that walk has the words. The
 //! checks of [`crate::perm`] take a `Watch`, which for everybody else is `Unwatched` and leaves no code behind.
 
+use crate::cred::Cred;
 use crate::dcache::Name;
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
 use crate::kernel::{Kernel, Vfs};
 use crate::mount::{Path, flags};
-use crate::perm::InodeAttr;
+use crate::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, InodeAttr, watched};
 use rcuwalk_sync::Handle;
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
 
@@ -164,6 +165,8 @@ pub enum Rule {
     Sticky,
     /// Neither owner nor capable.
     NotOwner,
+    /// Another owner, or a group that the caller is not in, needs `CAP_CHOWN`.
+    Chown,
     /// The mount is `noexec`.
     NoExec,
     /// Not a regular file, so not a program.
@@ -192,7 +195,7 @@ pub(crate) trait Watch {
     fn see(&mut self, fact: impl FnOnce() -> Fact);
 
     /// Says which rule refuses.
-    fn refuse<T>(&mut self, rule: Rule, errno: Errno) -> crate::errno::Result<T> {
+    fn refuse<T>(&mut self, rule: Rule, errno: Errno) -> Result<T> {
         self.see(|| Fact::Refused { rule, errno });
         Err(errno)
     }
@@ -266,19 +269,39 @@ impl Kernel {
 
     /// Ends a call, or a question within it, because of a rule that concerns this place.
     #[cold]
-    pub(crate) fn refuse<T>(&self, at: Path, rule: Rule, errno: Errno) -> crate::errno::Result<T> {
+    pub(crate) fn refuse<T>(&self, at: Path, rule: Rule, errno: Errno) -> Result<T> {
         self.asking(self.spot(at)).refuse(rule, errno)
+    }
+
+    /// The error of a change of attributes, after saying which rule it stands for: `rule`, unless the inode allows no such
+    /// change to anybody. `cap` would pass that rule.
+    #[cold]
+    pub(crate) fn refused_setattr(
+        &self,
+        at: Path,
+        attr: &InodeAttr,
+        cred: &Cred,
+        (rule, cap): (Rule, u32),
+        errno: Errno,
+    ) -> Errno {
+        let rule = match errno {
+            Errno::EPERM if attr.iflags & IFLAG_IMMUTABLE != 0 => Rule::Immutable,
+            Errno::EPERM if attr.iflags & IFLAG_APPEND != 0 => Rule::AppendOnly,
+            Errno::EPERM => rule,
+            Errno::EOVERFLOW => Rule::UnmappedOwner,
+            _ => return errno,
+        };
+        let mut asking = self.asking(self.spot(at));
+        if matches!(rule, Rule::NotOwner | Rule::Chown) {
+            watched::capable_wrt_inode_uidgid(cred, attr, cap, &mut asking);
+        }
+        let _: Result<()> = asking.refuse(rule, errno);
+        errno
     }
 
     /// [`refuse`](Self::refuse) for an inode as a mount shows it.
     #[cold]
-    pub(crate) fn refuse_inode<T>(
-        &self,
-        mnt: Handle,
-        inode: Handle,
-        rule: Rule,
-        errno: Errno,
-    ) -> crate::errno::Result<T> {
+    pub(crate) fn refuse_inode<T>(&self, mnt: Handle, inode: Handle, rule: Rule, errno: Errno) -> Result<T> {
         self.asking(self.inode_spot(mnt, inode)).refuse(rule, errno)
     }
 }

@@ -74,3 +74,31 @@ fn the_host_is_asked() {
     assert_eq!(text.matches("the host agrees: ").count(), 3, "{text}");
     assert!(temp.path().join("run").exists(), "nothing was deleted");
 }
+
+#[test]
+fn changes_of_attributes_have_reasons() {
+    let temp = sample();
+    let path = temp.path().join("etc/open").display().to_string();
+    let says = |call: &str, rule: &str| {
+        let output = explain(&["--as", "4242:4242", "--call", call, &path]);
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+        assert!(text.contains(&format!("[{rule}]")), "{text}");
+        text
+    };
+    assert!(says("chown(PATH, 4242, -1)", "chown").contains("CAP_CHOWN would override"));
+    assert!(says("chmod(PATH, 0666)", "not-owner").contains("CAP_FOWNER would override"));
+    assert!(says("utimensat(AT_FDCWD, PATH, [{tv_sec=1}, UTIME_OMIT], 0)", "not-owner").contains("fix "));
+    assert!(says("utimensat(AT_FDCWD, PATH, NULL, 0)", "permission").contains("may not write"));
+}
+
+#[test]
+fn a_loop_of_links_is_not_walked_forty_times_for_the_reader() {
+    let temp = sample();
+    std::os::unix::fs::symlink("two", temp.path().join("one")).expect("a link");
+    std::os::unix::fs::symlink("one", temp.path().join("two")).expect("a link");
+    let output = explain(&["-r", &temp.path().join("one").display().to_string()]);
+    let text = stdout(&output);
+    assert!(text.contains("denied, ELOOP") && text.contains("more steps to the same places"), "{text}");
+    assert!(text.lines().count() < 20, "{text}");
+}
