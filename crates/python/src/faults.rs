@@ -5,6 +5,53 @@ use rcuwalk::{Cred, Errno, Result, Task, Vfs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// What rules can name: each call of `os` under the name of the system call that does it, whatever variant is used.
+pub(crate) const CALLS: [&str; 43] = [
+    "access",
+    "chdir",
+    "chmod",
+    "chown",
+    "chroot",
+    "close",
+    "copy_file_range",
+    "dup",
+    "dup2",
+    "dup3",
+    "fadvise",
+    "fallocate",
+    "fchdir",
+    "fcntl",
+    "flock",
+    "fsync",
+    "getcwd",
+    "getdents",
+    "getflags",
+    "getxattr",
+    "link",
+    "listdir",
+    "listxattr",
+    "lseek",
+    "mkdir",
+    "mknod",
+    "mount",
+    "open",
+    "read",
+    "readlink",
+    "removexattr",
+    "rename",
+    "rmdir",
+    "setflags",
+    "setxattr",
+    "stat",
+    "statfs",
+    "symlink",
+    "truncate",
+    "umount",
+    "unlink",
+    "utime",
+    "write",
+];
+
 /// The rules of one file system.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -90,6 +137,7 @@ impl Faults {
         objects: &[Object<'_>],
         bytes: usize,
     ) -> Result<usize> {
+        debug_assert!(CALLS.contains(&call), "{call} must be among those that rules can name");
         let mut rules = self.rules();
         for at in 0..rules.list.len() {
             let rule = &mut rules.list[at].1;

@@ -2,7 +2,7 @@
 
 use crate::args::PathArg;
 use crate::error::{Answer, os_error};
-use crate::faults::{Rule, Shared};
+use crate::faults::{CALLS, Rule, Shared};
 use crate::gate;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -153,6 +153,10 @@ impl PyVfs {
             path.map(|path| PathArg::new("inject", path)).transpose()?.map(|path| path.bytes().to_vec());
         if path.as_ref().is_some_and(|path| !path.starts_with(b"/")) {
             return Err(PyValueError::new_err("the path of a fault must be absolute"));
+        }
+        if let Some(unknown) = calls.iter().find(|name| !CALLS.contains(&name.as_str())) {
+            let known = CALLS.join(", ");
+            return Err(PyValueError::new_err(format!("no call is named {unknown:?}; these are: {known}")));
         }
         if times == Some(0) {
             return Err(PyValueError::new_err("a fault must happen at least once"));

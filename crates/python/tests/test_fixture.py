@@ -1,6 +1,7 @@
 """The fixture `rcuwalk_fs`: what it replaces, whom it lets in, and that everything comes back."""
 
 import builtins
+import fcntl
 import glob
 import io
 import os
@@ -154,3 +155,61 @@ def test_devices_are_the_machines(rcuwalk_fs):
     with open("/dev/zero", "rb") as zero:
         assert zero.read(3) == b"\0\0\0"
     assert os.path.exists(os.devnull)
+
+
+def test_entries_are_of_the_type_that_programs_ask_for(rcuwalk_fs):
+    rcuwalk_fs.create_file("/d/f")
+    with os.scandir("/d") as entries:
+        assert all(isinstance(entry, os.DirEntry) for entry in entries)
+    with rcuwalk_fs.real_files(), os.scandir(os.path.dirname(HERE)) as entries:
+        assert all(isinstance(entry, os.DirEntry) for entry in entries)
+    assert not isinstance("/d/f", os.DirEntry)
+
+
+def test_a_fault_of_no_call_is_refused(rcuwalk_fs):
+    with pytest.raises(ValueError, match="raed.*read"):
+        rcuwalk_fs.fail("EIO", calls="raed")
+
+
+def test_the_disk_has_room(rcuwalk_fs):
+    usage = shutil.disk_usage("/tmp")
+    assert usage.total == 1 << 40 and usage.free > usage.total // 2
+
+
+def test_locks(rcuwalk_fs):
+    with open("/tmp/lock", "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+        process = rcuwalk_fs.root.fork()
+        with process.open_file("/tmp/lock", "r+") as other, pytest.raises(BlockingIOError):
+            process.fcntl_lockf(other, fcntl.LOCK_EX)
+        with pytest.raises(OSError):
+            fcntl.lockf(file, fcntl.LOCK_SH)
+        fcntl.lockf(file, fcntl.LOCK_UN)
+
+
+class TestTemporaryDirectories:
+    """pytest makes them on the machine, before the fixture or after it; here they are empty."""
+
+    def test_before(self, tmp_path, rcuwalk_fs):
+        (tmp_path / "file").write_text("here")
+        with rcuwalk_fs.real_files():
+            assert tmp_path.is_dir() and not (tmp_path / "file").exists()
+
+    def test_after(self, rcuwalk_fs, tmp_path):
+        (tmp_path / "file").write_text("here")
+        with rcuwalk_fs.real_files():
+            assert tmp_path.is_dir() and not (tmp_path / "file").exists()
+
+    def test_made_by_the_test(self, rcuwalk_fs, tmp_path_factory):
+        path = tmp_path_factory.mktemp("mine")
+        (path / "file").write_text("here")
+        with rcuwalk_fs.real_files():
+            assert not path.exists()
+
+    def test_elsewhere(self, tmp_path):
+        (tmp_path / "file").write_text("on the machine")
+
+    def test_nothing_else_is_there(self, rcuwalk_fs):
+        assert os.listdir("/tmp") == []

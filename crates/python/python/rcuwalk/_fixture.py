@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ._rcuwalk import CapSet, ReadableBuffer, StrOrBytesPath
 
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND = 1, 32, 4096
+# The size of the disk, for programs that look whether there is room: 1 TiB.
+_SIZE = 1 << 40
 _ACL_TAGS = {"u": (0x01, 0x02), "g": (0x04, 0x08), "m": (0x10, None), "o": (0x20, None)}
 
 
@@ -48,7 +50,7 @@ class FakeFilesystem:
     def __init__(
         self, *, cred: Cred | None = None, size: int | None = None, capacity: int = 1 << 20, tmpdir: bool = True
     ) -> None:
-        self.vfs = Vfs(capacity=capacity, size_limit=size)
+        self.vfs = Vfs(capacity=capacity, size_limit=_SIZE if size is None else size)
         self.root = self.vfs.task()
         self.root.umask(0)
         self.task = self.vfs.task(cred, fd_base=_patch.FD_BASE)
@@ -282,7 +284,7 @@ class FakeFilesystem:
         """Makes calls fail with `error`, a number or a name such as `"EIO"`; gives the number of the rule.
 
         `path`: only calls on this file, whatever name or descriptor they use. `calls`: only these, such as `"open"`, `"read"`,
-        `"write"`, `"stat"`, `"rename"`. `after_bytes`: writes succeed until this many bytes were written. `after_calls`: so
+        `"write"`, `"stat"`, `"rename"`; `ValueError` names them all. `after_bytes`: writes succeed until this many bytes were written. `after_calls`: so
         many calls succeed first. `times`: it happens so often, and then no more. The methods of this object fail as well.
         """
         number = getattr(errno, error) if isinstance(error, str) else error

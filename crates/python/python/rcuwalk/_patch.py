@@ -25,6 +25,7 @@ import threading
 import types
 
 from ._io import FileIO, open_file
+from ._rcuwalk import DirEntry
 
 FD_BASE = 1 << 28
 
@@ -278,6 +279,22 @@ class _AnyFileIO(metaclass=_FileIOType):
     """Stands in the place of `io.FileIO`."""
 
 
+class _DirEntryType(type):
+    """`os.DirEntry` for both: the machine's entries and the task's."""
+
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, (DirEntry, _real["os.DirEntry"]))
+
+    def __subclasscheck__(cls, subclass):
+        return issubclass(subclass, (DirEntry, _real["os.DirEntry"]))
+
+
+class _AnyDirEntry(metaclass=_DirEntryType):
+    """Stands in the place of `os.DirEntry`."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
+
+
 def _replacements():
     """Every function that is replaced: module, name, replacement."""
     for names, make in ((_PATHS, _of_path), (_EITHER, _of_either), (_FDS, _of_fd), (_PROCESS, _of_path)):
@@ -294,7 +311,9 @@ def _replacements():
     ]:
         if hasattr(os, name):
             yield os, name, fake
-    yield fcntl, "flock", _of_fd("flock", fcntl.flock)
+    for name, ours in (("flock", "flock"), ("lockf", "fcntl_lockf"), ("fcntl", "fcntl")):
+        yield fcntl, name, _of_fd(ours, getattr(fcntl, name))
+    yield os, "DirEntry", _AnyDirEntry
     yield builtins, "open", _builtin_open
     yield io, "open", _builtin_open
     yield io, "open_code", _open_code
@@ -338,6 +357,21 @@ class _Functions:
 _functions: list[_Functions] = []
 
 
+class _Copies:
+    """What stands under some names of a module, and what is to: replaced at once, since `os` alone has eighty."""
+
+    def __init__(self, module, places):
+        self.names = vars(module)
+        self.old = {name: old for name, old, _new in places}
+        self.new = {name: new for name, _old, new in places}
+
+    def install(self, undo):
+        # The program may have put something else there.
+        here = {name: old for name, old in self.old.items() if self.names.get(name) is old}
+        self.names.update(self.new if len(here) == len(self.old) else {name: self.new[name] for name in here})
+        undo.append((self.names, here))
+
+
 class _Library:
     """The modules that do not belong to the program under test, and where copies of the functions stand in them.
 
@@ -361,6 +395,12 @@ class _Library:
                 self.places += self._places(fakes, module, top in _DEEP)
             else:
                 self.program.append(module)
+        copies: dict[int, tuple[types.ModuleType, list]] = {}
+        for owner, *place in self.places:
+            if isinstance(owner, types.ModuleType):
+                copies.setdefault(id(owner), (owner, []))[1].append(place)
+        self.copies = [_Copies(*found) for found in copies.values()]
+        self.places = [place for place in self.places if not isinstance(place[0], types.ModuleType)]
         self.names = list(map(vars, self.modules))
         self.counts = list(map(len, self.names))
 
@@ -423,11 +463,14 @@ class _Installed:
         self.fakes, self.reals, self.supports = functions.fakes, functions.reals, functions.supports
         self.library = _library[0]
         self.undo: list[tuple[object, str, object]] = []
+        self.undo_copies: list[tuple[dict, dict]] = []
         self.tempdir = tempfile.tempdir
 
     def install(self):
         for name, (_known, ours) in self.supports.items():
             setattr(os, name, ours)
+        for copies in self.library.copies:
+            copies.install(self.undo_copies)
         places = [self.library.places, *(_find(self.fakes, module) for module in self.library.program)]
         for owner, name, old, new in itertools.chain.from_iterable(places):
             # The program may have put something else there.
@@ -438,6 +481,8 @@ class _Installed:
     def remove(self):
         for owner, name, value in reversed(self.undo):
             setattr(owner, name, value)
+        for names, old in self.undo_copies:
+            names.update(old)
         for name, (known, _ours) in self.supports.items():
             setattr(os, name, known)
         # Modules that were imported or went on growing meanwhile have copied the replacements.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 
@@ -13,6 +14,13 @@ def _files():
     return sys.modules.get("rcuwalk._patch")
 
 
+# The file systems that stand in the place of the machine's, the innermost last.
+_active = []
+# Temporary directories that pytest has made for a test, and the one they are all in.
+_TEMPORARY = pytest.StashKey[list]()
+_BASE = pytest.StashKey[str]()
+
+
 @pytest.fixture
 def rcuwalk_fs(request):
     """A fresh file system in the place of the machine's; the code under test is root unless it says otherwise."""
@@ -20,7 +28,39 @@ def rcuwalk_fs(request):
 
     marker = request.node.get_closest_marker("rcuwalk_fs")
     with FakeFilesystem(**(marker.kwargs if marker else {})) as fs:
-        yield fs
+        places = list(request.node.stash.get(_TEMPORARY, ()))
+        if "tmp_path_factory" in request.fixturenames and _BASE in request.session.stash:
+            places.append(request.session.stash[_BASE])
+        for place in places:
+            fs.root.makedirs(place, 0o700, exist_ok=True)
+        _active.append(fs)
+        try:
+            yield fs
+        finally:
+            _active.pop()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    """`tmp_path` and its like are made on the machine, where pytest looks for them later, and are empty directories here."""
+    name = fixturedef.argname
+    if name not in ("tmp_path", "tmpdir", "tmp_path_factory"):
+        return (yield)
+    patch = _files()
+    if patch is None:
+        value = yield
+    else:
+        with patch.real_files():
+            value = yield
+    if name == "tmp_path_factory":
+        with patch.real_files() if patch else contextlib.nullcontext():
+            place = request.session.stash[_BASE] = str(value.getbasetemp())
+    else:
+        place = str(value)
+        request.node.stash.setdefault(_TEMPORARY, []).append(place)
+    for fs in _active:
+        fs.root.makedirs(place, 0o700, exist_ok=True)
+    return value
 
 
 def pytest_configure(config):

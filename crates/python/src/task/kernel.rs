@@ -196,6 +196,26 @@ impl PyTask {
         self.on(fd.py(), "flock", fileno(fd)?, |task, fd| task.flock(fd, operation))
     }
 
+    /// `fcntl.lockf`, which never waits, either.
+    #[pyo3(signature = (fd, cmd, len=0, start=0, whence=0))]
+    fn fcntl_lockf(
+        &self,
+        fd: &Bound<'_, PyAny>,
+        cmd: i32,
+        len: i64,
+        start: i64,
+        whence: i16,
+    ) -> PyResult<()> {
+        let kind = match cmd & !uapi::LOCK_NB {
+            uapi::LOCK_SH => uapi::F_RDLCK,
+            uapi::LOCK_EX => uapi::F_WRLCK,
+            uapi::LOCK_UN => uapi::F_UNLCK,
+            _ => return Err(pyo3::exceptions::PyValueError::new_err("unrecognized lockf argument")),
+        };
+        let mut lock = rcuwalk::Flock { kind, whence, start, len, pid: 0 };
+        self.on(fd.py(), "fcntl", fileno(fd)?, |task, fd| task.fcntl_lock(fd, uapi::F_SETLK, &mut lock))
+    }
+
     /// dup3(2)
     fn dup3(&self, py: Python<'_>, fd: i32, fd2: i32, flags: i32) -> PyResult<i32> {
         let to = self.fd_in(fd2);
