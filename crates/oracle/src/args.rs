@@ -849,29 +849,42 @@ impl Arg for Vector {
     }
 }
 
-/// A resource limit, soft and hard the same value for unprivileged changes downwards: `{ soft = 3 }`.
+/// A resource limit: a number, or `"infinity"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limit {
-    /// The soft limit.
-    pub soft: u64,
+pub struct Limit(
+    /// `None`: the one there is.
+    pub Option<u64>,
+);
+
+impl Limit {
+    /// No limit. Kernel: `RLIM_INFINITY`.
+    const INFINITY: u64 = u64::MAX;
+    /// The limit stays what it is.
+    pub const KEPT: Limit = Limit(None);
 }
 
 impl Arg for Limit {
-    const KIND: &'static str = "soft limit";
+    const KIND: &'static str = "limit";
 
     fn read(node: Node<'_>) -> Read<Limit> {
-        Ok(Limit { soft: node.int_in(0, i64::MAX)? as u64 })
+        if node.is_int() {
+            return Ok(Limit(Some(node.int_in(0, i64::MAX)? as u64)));
+        }
+        match node.str()? {
+            "infinity" => Ok(Limit(Some(Limit::INFINITY))),
+            _ => Err(node.problem("a limit is a number or \"infinity\"")),
+        }
     }
 
     fn print(&self) -> String {
-        self.soft.to_string()
+        match self.0 {
+            Some(Limit::INFINITY) => quote("infinity"),
+            limit => limit.unwrap_or_default().to_string(),
+        }
     }
 
     fn lower(&self, frame: &mut Frame) {
-        // The hard limit is inherited: getrlimit first would be a second call, and a hard limit of this size is
-        // what every system has at least.
-        let bytes: Vec<u8> = [self.soft, self.soft].iter().flat_map(|n| n.to_ne_bytes()).collect();
-        frame.bytes(&bytes);
+        frame.int(self.0.unwrap_or_default());
     }
 }
 

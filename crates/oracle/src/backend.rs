@@ -4,6 +4,11 @@ use crate::case::Case;
 use crate::identity::Identity;
 use crate::op::Op;
 use crate::outcome::Outcome;
+use crate::words::ProcFile;
+
+/// What threads of a process share, in the words of clone(2).
+pub const THREAD: u64 =
+    (libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 
 /// A system that can run rows.
 pub trait Backend {
@@ -56,7 +61,11 @@ pub trait World {
     /// The answer of the call, if it failed.
     fn fork(&mut self, task: TaskId, flags: u64) -> Result<TaskId, Outcome>;
 
-    /// Makes a call. Descriptors are numbers; `Op::Fork` is [`World::fork`].
+    /// Opens a file below `/proc/PID` of the task `of`, which it may be denied only if it is another one.
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome;
+
+    /// Makes a call. Descriptors are numbers; `Op::Fork` and `Op::Thread` are [`World::fork`], and `Op::OpenProc` of
+    /// another task is [`World::open_proc`].
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome;
 
     /// Makes several calls of one task.

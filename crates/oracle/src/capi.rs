@@ -13,6 +13,7 @@ use crate::identity::Identity;
 use crate::need::Need;
 use crate::outcome::{self, Outcome};
 use crate::sys::{self, Frame};
+use crate::words::ProcFile;
 
 /// The C interface as a backend.
 #[derive(Clone, Debug)]
@@ -168,6 +169,14 @@ impl Door for Tasks {
         match sys::c::user_ns(self.tasks[task], false, &extents(uid_map), &extents(gid_map)) {
             0 => Outcome::Done,
             error => Outcome::Error(-error as i32),
+        }
+    }
+
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome {
+        // The numbers are those of the interface.
+        match c::rcuwalk_task_open_proc(self.tasks[task], self.tasks[of], file.0 as i32) {
+            fd if fd >= 0 => Outcome::Fd(fd),
+            error => Outcome::Error(-error),
         }
     }
 

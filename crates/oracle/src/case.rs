@@ -374,7 +374,13 @@ impl Scope {
                 _ => return Err(node.problem("`bind` is for calls that answer a descriptor or attributes")),
             }
         }
-        if let Op::Fork { child, .. } = &step.op {
+        if let Op::OpenProc { of, .. } = &step.op
+            && !of.0.is_empty()
+            && !self.bound.contains_key(&of.0)
+        {
+            return Err(node.problem(format!("no task `{}`", of.0)));
+        }
+        if let Op::Fork { child, .. } | Op::Thread { child } = &step.op {
             let inherited = self.bound[&step.task].clone();
             if self.bound.insert(child.0.clone(), inherited).is_some() {
                 return Err(node.problem(format!("there is a task `{}` already", child.0)));

@@ -12,14 +12,15 @@ use rcuwalk::{Task, Vfs};
 use crate::args::IdMap;
 use crate::backend::{Backend, TaskId, World};
 use crate::case::Case;
-use crate::engine::{Engine, UNSUPPORTED, exec::seen, mounts::map_ids, task_of};
+use crate::engine::mounts::{map_ids, proc_file};
+use crate::engine::{Engine, UNSUPPORTED, exec::seen, task_of};
 use crate::identity::Identity;
 use crate::need::Need;
 use crate::op::Op;
 use crate::outcome::{self, Outcome};
 use crate::raw;
 use crate::sys::{Frame, Nr};
-use crate::words::Mode;
+use crate::words::{Mode, ProcFile};
 
 /// The raw door as a backend.
 #[derive(Clone, Debug)]
@@ -66,7 +67,6 @@ fn lacks(op: &Op) -> Option<&'static str> {
         Op::Execvp { .. } => return Some(NO_SYSCALL),
         Op::Setlk { .. } | Op::Getlk { .. } | Op::Statfs { .. } | Op::Fstatfs { .. } => return Some(NO_CALL),
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => return Some("no /proc"),
-        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => return Some("no such limit"),
         _ => {}
     }
     let mut op = op.clone();
@@ -119,6 +119,9 @@ pub(crate) trait Door {
 
     /// Writes the id maps of a task's user namespace.
     fn map_ids(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome;
+
+    /// Opens a file below `/proc/PID` of another task, or of the same.
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome;
 
     /// Gives a task a descriptor of a user namespace with these maps.
     fn open_userns(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome;
@@ -190,11 +193,16 @@ impl<D: Door> World for DoorWorld<D> {
         }
     }
 
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome {
+        self.door.open_proc(task, of, file)
+    }
+
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
         let caller = &mut |frame: &mut Frame, number: Nr| self.make(task, frame, number);
         match op {
             Op::Execve { .. } | Op::Execveat { .. } => self.execute(task, op),
             Op::MapIds { uid_map, gid_map } => self.door.map_ids(task, uid_map, gid_map),
+            Op::OpenProc { file, .. } => self.door.open_proc(task, task, *file),
             Op::OpenUserns { uid_map, gid_map } => self.door.open_userns(task, uid_map, gid_map),
             op => raw::plain(op, caller),
         }
@@ -250,6 +258,13 @@ impl Door for Tasks {
     fn map_ids(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome {
         match map_ids(self.tasks[task].cred().user_ns(), uid_map, gid_map) {
             Ok(()) => Outcome::Done,
+            Err(errno) => Outcome::Error(errno.raw()),
+        }
+    }
+
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome {
+        match self.tasks[task].open_proc(&self.tasks[of], proc_file(file)) {
+            Ok(fd) => Outcome::Fd(fd),
             Err(errno) => Outcome::Error(errno.raw()),
         }
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use rcuwalk::cred::{CapSet as EngineCaps, Cred};
 use rcuwalk::errno::{Errno, Result};
 use rcuwalk::perm::Protected;
-use rcuwalk::{CapData, CloneFlags, OpenHow, PathTableOptions, Sysctl, Task, Timespec, Vfs, WalkMode, uapi};
+use rcuwalk::{
+    CapData, CloneFlags, OpenHow, PathTableOptions, Rlimit, Sysctl, Task, Timespec, Vfs, WalkMode, uapi,
+};
 
 use crate::args::{Fd, Int, LockRange, Mem, Room, Times};
 use crate::backend::{Backend, TaskId, World};
@@ -15,7 +17,7 @@ use crate::need::Need;
 use crate::op::Op;
 use crate::outcome::{Outcome, Stat, StatxExtra, Time, dirents};
 use crate::raw;
-use crate::words::{CapSet, Mode};
+use crate::words::{CapSet, Mode, ProcFile};
 
 pub(crate) mod exec;
 pub(crate) mod mounts;
@@ -60,7 +62,7 @@ impl Engine {
         let vfs = self.make()?;
         let outsider = vfs.task(Cred::root());
         outsider.umask(0);
-        Ok(EngineWorld { vfs, outsider, tasks: Vec::new(), namespaces: mounts::Namespaces::new() })
+        Ok(EngineWorld { vfs, outsider, tasks: Vec::new() })
     }
 
     /// A fresh file system.
@@ -95,18 +97,16 @@ impl Backend for Engine {
 }
 
 const SIZE: &str = "the typed interface has no structure sizes";
-const LIMIT: &str = "no such limit";
 const PROC: &str = "no /proc";
 
 /// Calls and arguments that the engine does not offer yet, beside [`UNSUPPORTED`].
-pub const LACKING: &[&str] = &[SIZE, LIMIT, PROC];
+pub const LACKING: &[&str] = &[SIZE, PROC];
 
 /// Why the typed interface cannot make this call, if it cannot: one of [`LACKING`].
 fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
-        Op::Setrlimit { resource, .. } if !matches!(resource.0, 1 | 3 | 7) => Some(LIMIT),
         _ => None,
     }
 }
@@ -116,7 +116,6 @@ pub(crate) struct EngineWorld {
     vfs: Vfs,
     outsider: Task,
     tasks: Vec<Task>,
-    namespaces: mounts::Namespaces,
 }
 
 impl World for EngineWorld {
@@ -132,7 +131,17 @@ impl World for EngineWorld {
         Ok(self.tasks.len() - 1)
     }
 
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome {
+        match (self.tasks.get(task), self.tasks.get(of)) {
+            (Some(task), Some(of)) => answer(task.open_proc(of, mounts::proc_file(file)), Outcome::Fd),
+            _ => Outcome::Broken("no such task".to_owned()),
+        }
+    }
+
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {
+        if let Op::OpenProc { file, .. } = op {
+            return self.open_proc(task, task, *file);
+        }
         if let Op::Sysctl { name, value } = op {
             return match Sysctl::named(&name.0) {
                 Some(which) => done(self.vfs.set_sysctl(which, value.0 as u64)),
@@ -140,9 +149,7 @@ impl World for EngineWorld {
             };
         }
         match self.tasks.get_mut(task) {
-            Some(caller) => {
-                mounts::perform(caller, task, &mut self.namespaces, op).unwrap_or_else(|| perform(caller, op))
-            }
+            Some(caller) => mounts::perform(caller, op).unwrap_or_else(|| perform(caller, op)),
             None => Outcome::Broken("no such task".to_owned()),
         }
     }
@@ -546,14 +553,17 @@ fn surroundings(task: &mut Task, op: &Op) -> Option<Outcome> {
             other => other,
         },
         Op::Umask { mask } => Outcome::Number(i64::from(task.umask(mask.0 as u32))),
-        Op::Setrlimit { resource, soft } => {
-            match resource.0 {
-                1 => task.set_fsize_limit(soft.soft),
-                3 => task.set_stack_limit(soft.soft),
-                _ => task.set_nofile_limit(soft.soft as usize),
-            }
-            Outcome::Done
+        Op::Setrlimit { resource, soft, hard } => {
+            let (resource, soft) = (resource.0 as u32, soft.0.unwrap_or_default());
+            let set = |cur, max| task.setrlimit(resource, Rlimit { cur, max });
+            done(match hard.0 {
+                Some(hard) => set(soft, hard),
+                None => task.getrlimit(resource).and_then(|old| set(soft.min(old.max), old.max)),
+            })
         }
+        Op::Getrlimit { resource } => answer(task.getrlimit(resource.0 as u32), |limit| {
+            Outcome::Bytes(raw::limit_text([limit.cur, limit.max]))
+        }),
         _ => return None,
     })
 }

@@ -33,6 +33,8 @@ needs! {
     Exec = "exec";
     /// A second process that inherits from the first.
     Fork = "fork";
+    /// Threads, which share memory, and what else a process has one of.
+    Thread = "thread";
     /// Resource limits.
     Rlimit = "rlimit";
     /// Mount operations.

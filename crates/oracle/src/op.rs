@@ -13,7 +13,7 @@ use crate::read::{Problem, Read, Table, alternatives};
 use crate::sys::{Frame, Nr, nr};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, Capability, CloneFlags, FallocateMode, FcntlCommand, FlockOperation,
-    LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, RenameFlags, Resource,
+    LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, Resource,
     Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
 };
 
@@ -422,8 +422,10 @@ ops! {
     AmbientIsSet "ambient_is_set" (cap: Capability) -> Number via prctl[libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_IS_SET];
     /// prctl(2) `PR_CAP_AMBIENT_CLEAR_ALL`
     AmbientClear "ambient_clear" () -> Done via prctl[libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0];
-    /// setrlimit(2) of the soft limit; the hard one stays
-    Setrlimit "setrlimit" (resource: Resource, soft: Limit) -> Done via harness needs Rlimit;
+    /// setrlimit(2); without `hard` that limit stays, and cuts the soft one
+    Setrlimit "setrlimit" (resource: Resource, soft: Limit, hard: Limit = Limit::KEPT) -> Done via harness needs Rlimit;
+    /// getrlimit(2): the soft and the hard limit
+    Getrlimit "getrlimit" (resource: Resource) -> Bytes via harness needs Rlimit;
 
     /// execve(2) in a child of the task: what the program saw, or the error
     Execve "execve" (path: Mem, argv: Vector = Vector::default(), envp: Vector = Vector::default()) -> Exec via execve needs Exec;
@@ -433,6 +435,8 @@ ops! {
     Execvp "execvp" (file: Mem, argv: Vector = Vector::default(), search: Mem = Mem::Null, libc: CLibrary = CLibrary(0)) -> Exec via harness needs Exec;
     /// fork(2), or clone(2) with these flags: `child` becomes a task of its own
     Fork "fork" (child: Name, flags: CloneFlags = CloneFlags(0)) -> Done via harness needs Fork;
+    /// clone(2) of a thread: `child` becomes a task that shares all that threads share
+    Thread "thread" (child: Name) -> Done via harness needs Thread;
     /// waits this many milliseconds
     Sleep "sleep" (milliseconds: Int) -> Done via harness;
 
@@ -452,6 +456,10 @@ ops! {
     Unshare "unshare" (flags: UnshareFlags) -> Done via unshare;
     /// writes the id maps of the task's user namespace from outside, as root
     MapIds "map_ids" (uid_map: IdMap, gid_map: IdMap) -> Done via harness needs Userns;
+    /// setns(2)
+    Setns "setns" (fd: Fd, nstype: UnshareFlags = UnshareFlags(0)) -> Done via setns needs Userns;
+    /// opens a file below `/proc/PID` of this task, or of the task `of`: namespaces for `setns`, the others to be written
+    OpenProc "open_proc" (file: ProcFile, of: Name = Name::default()) -> Fd via harness needs Userns;
     /// opens a user namespace with these maps, for `mount_setattr`
     OpenUserns "open_userns" (uid_map: IdMap, gid_map: IdMap) -> Fd via harness needs Userns;
     /// writes a machine-wide setting below `/proc/sys`, for the duration of the row

@@ -1,7 +1,7 @@
 //! Calls as the kernel takes them: registers and memory in, a number and memory out. Whoever makes the call itself, the
 //! kernel or a door of the engine, is handed in.
 
-use crate::args::{Arg, Int, LockRange};
+use crate::args::{Arg, Int, Limit, LockRange};
 use crate::op::Op;
 use crate::outcome::{Kind, Outcome, Stat, dirents};
 use crate::sys::{Frame, Nr, nr};
@@ -23,10 +23,10 @@ pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
         Op::Getlk { fd, command, lock } => getlk(fd.raw(), command.0, lock, call),
         Op::Statfs { path, space } => statfs(nr::statfs, |frame| path.lower(frame), *space, call),
         Op::Fstatfs { fd, space } => statfs(nr::fstatfs, |frame| fd.lower(frame), *space, call),
-        Op::Setrlimit { resource, soft } => match set_soft_limit(resource.0, soft.soft, call) {
-            Ok(_) => Outcome::Done,
-            Err(errno) => Outcome::Error(errno),
-        },
+        Op::Setrlimit { resource, soft, hard } => {
+            setrlimit(resource.0, soft.0.unwrap_or_default(), hard.0, call)
+        }
+        Op::Getrlimit { resource } => getrlimit(resource.0, call),
         op => once(op, call),
     }
 }
@@ -176,6 +176,36 @@ fn getgroups(call: Caller<'_>) -> Outcome {
         Ok(n) => Outcome::Ids(frame.out().chunks_exact(4).take(n as usize).map(word).collect()),
         Err(errno) => Outcome::Error(errno),
     }
+}
+
+/// setrlimit(2).
+fn setrlimit(resource: u64, soft: u64, hard: Option<u64>, call: Caller<'_>) -> Outcome {
+    let set = match hard {
+        None => set_soft_limit(resource, soft, call).map(drop),
+        Some(hard) => {
+            let mut frame = Frame::new();
+            frame.int(resource);
+            frame.bytes(&[soft.to_ne_bytes(), hard.to_ne_bytes()].concat());
+            call(&mut frame, nr::setrlimit).map(drop)
+        }
+    };
+    set.map_or_else(Outcome::Error, |()| Outcome::Done)
+}
+
+/// getrlimit(2).
+fn getrlimit(resource: u64, call: Caller<'_>) -> Outcome {
+    let mut frame = Frame::new();
+    frame.int(resource);
+    frame.room(16);
+    match call(&mut frame, nr::getrlimit) {
+        Ok(_) => Outcome::Bytes(limit_text([0, 8].map(|at| half_pair(&frame.out()[at..])))),
+        Err(errno) => Outcome::Error(errno),
+    }
+}
+
+/// Limits as `getrlimit` answers them.
+pub(crate) fn limit_text(limits: [u64; 2]) -> Vec<u8> {
+    limits.map(|limit| Limit(Some(limit)).print().replace('"', "")).join(" ").into_bytes()
 }
 
 /// Sets the soft limit of a resource and keeps the hard one; the old soft limit.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Data, Fd, Mem, SetFlags, Times};
-use crate::backend::{Backend, TaskId, World};
+use crate::backend::{Backend, THREAD, TaskId, World};
 use crate::case::{Case, MAIN, ROOT, Step};
 use crate::op::Op;
 use crate::outcome::{Outcome, Stat};
@@ -104,6 +104,11 @@ impl Runner<'_> {
             };
             let outcome = match &op {
                 Op::Fork { child, flags } => self.fork(&step.task, &child.0, flags.0),
+                Op::Thread { child } => self.fork(&step.task, &child.0, THREAD),
+                Op::OpenProc { file, of } if !of.0.is_empty() => {
+                    let of = self.task(&of.0)?.id;
+                    self.world.open_proc(id, of, *file)
+                }
                 Op::Sleep { milliseconds } => {
                     std::thread::sleep(std::time::Duration::from_millis(milliseconds.0.unsigned_abs()));
                     Outcome::Done

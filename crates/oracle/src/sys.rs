@@ -70,6 +70,8 @@ calls! {
     setpgid = libc::SYS_setpgid; copy_file_range = libc::SYS_copy_file_range; fsync = libc::SYS_fsync;
     fdatasync = libc::SYS_fdatasync; syncfs = libc::SYS_syncfs;
     fstatfs = libc::SYS_fstatfs; statfs = libc::SYS_statfs;
+    setns = libc::SYS_setns; gettid = libc::SYS_gettid;
+    setrlimit = libc::SYS_setrlimit; getrlimit = libc::SYS_getrlimit;
 }
 
 /// An address in a page that is never mapped.

@@ -226,6 +226,9 @@ words! {
         CLONE_SIGHAND = 0x800, CLONE_THREAD = 0x10000,
     }
 
+    /// A file of `/proc/PID`, or of `/proc/PID/ns`.
+    ProcFile "proc file" { ns_user = 0, ns_mnt = 1, uid_map = 2, gid_map = 3, setgroups = 4 }
+
     /// A C library, which decides how a program is searched for.
     CLibrary "C library" { glibc = 0, musl = 1 }
 

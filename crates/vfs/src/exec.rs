@@ -260,7 +260,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// In this order: `ENAMETOOLONG`, `ENOENT` (the empty path); those of the walk; `EACCES` (not a regular file, a
+    /// In this order: `ENAMETOOLONG`, `ENOENT` (the empty path); `EAGAIN` (`RLIMIT_NPROC`); those of the walk; `EACCES` (not a regular file, a
     /// `noexec` mount, no permission to execute), `ETXTBSY` (open for writing), `E2BIG`, then what the contents lead to:
     /// `ENODATA` (a file that was imported without its contents), `ENOEXEC`, `ELOOP` (more than five scripts, each the
     /// interpreter of the one before), the same errors again for interpreters, `EIO`, `EINVAL` (a file cut short;
@@ -337,6 +337,7 @@ impl Task {
         args: impl FnOnce(&[u8], u64) -> Result<Args>,
     ) -> Result<Bprm> {
         check_name(path, flags & AT_EMPTY_PATH != 0)?;
+        self.check_nproc()?;
         if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_EXECVE_CHECK) != 0 {
             return Err(Errno::EINVAL);
         }

@@ -6,9 +6,9 @@ use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::kernel::Kernel;
 use crate::mount::Path;
+use crate::procfs::ProcNode;
 use crate::store::Contents;
 use crate::uapi::FD_CLOEXEC;
-use crate::userns::UserNamespace;
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
 use rcuwalk_sync::{Handle, Racy32, Racy64};
 use std::sync::{Arc, OnceLock};
@@ -48,8 +48,8 @@ pub(crate) struct File {
     pub(crate) cursor: Racy32,
     /// By which number its locks are known; 0 while it never had any.
     pub(crate) lock_owner: Racy64,
-    /// The user namespace that the descriptor stands for. Kernel: a file of nsfs.
-    pub(crate) user_ns: Option<Arc<UserNamespace>>,
+    /// What it is of `/proc`, if it is not of the tree.
+    pub(crate) proc: Option<Arc<ProcNode>>,
 }
 
 /// What a file is opened as, with the reference to its dentry.
@@ -60,7 +60,7 @@ pub(crate) struct Opening {
     pub(crate) mode: FileMode,
     /// `O_*` as `F_GETFL` shows them.
     pub(crate) flags: u32,
-    pub(crate) user_ns: Option<Arc<UserNamespace>>,
+    pub(crate) proc: Option<Arc<ProcNode>>,
 }
 
 /// What a closed file leaves to be given back.
@@ -72,12 +72,12 @@ pub(crate) struct Closing {
     pub(crate) lock_owner: u64,
     /// Kept until the rest is given back.
     _contents: OnceLock<Arc<Contents>>,
-    _user_ns: Option<Arc<UserNamespace>>,
+    _proc: Option<Arc<ProcNode>>,
 }
 
 impl File {
     pub(crate) fn new(opening: Opening, cred: &Arc<Cred>) -> File {
-        let Opening { path, inode, mode, flags, user_ns } = opening;
+        let Opening { path, inode, mode, flags, proc } = opening;
         File {
             path,
             inode,
@@ -89,15 +89,15 @@ impl File {
             seek: Mutex::new(()),
             cursor: Racy32::new(0),
             lock_owner: Racy64::new(0),
-            user_ns,
+            proc,
         }
     }
 
     /// The object of a [closed](Self::close) file becomes another one.
     #[inline]
     fn reopen(&mut self, opening: Opening, cred: &Arc<Cred>) {
-        let Opening { path, inode, mode, flags, user_ns } = opening;
-        (self.path, self.inode, self.mode, self.user_ns) = (path, inode, mode, user_ns);
+        let Opening { path, inode, mode, flags, proc } = opening;
+        (self.path, self.inode, self.mode, self.proc) = (path, inode, mode, proc);
         self.flags.set(flags);
         self.pos.set(0);
         self.cursor.set(0);
@@ -116,7 +116,7 @@ impl File {
             mode: self.mode,
             lock_owner: self.lock_owner.get(),
             _contents: std::mem::take(&mut self.contents),
-            _user_ns: self.user_ns.take(),
+            _proc: self.proc.take(),
         }
     }
 }

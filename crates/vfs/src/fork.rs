@@ -14,12 +14,16 @@ use crate::store::Namespace;
 use crate::sysctl::Sysctl;
 use crate::task::{Ids, Task};
 use crate::uapi::*;
+use crate::userns::UserNamespace;
 use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::{Racy32, Racy64};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 /// `RLIMIT_NOFILE` of a fresh task.
 const DEFAULT_NOFILE: u64 = 1024;
+/// The hard one: as far as `fs.nr_open` goes unless it is changed.
+const HARD_NOFILE: u64 = 1 << 20;
 
 /// What the threads of a process share, beside what they may share with others. Kernel: `struct signal_struct`.
 #[derive(Debug)]
@@ -38,33 +42,154 @@ impl Process {
     }
 }
 
-/// Soft resource limits.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    fsize: Racy64,
-    stack: Racy64,
-    nofile: Racy64,
+/// A resource limit. Kernel: `struct rlimit64`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rlimit {
+    /// The soft limit, which is in force; `u64::MAX` is none.
+    pub cur: u64,
+    /// The hard limit, up to which the soft one can be raised.
+    pub max: u64,
 }
+
+/// The resources that matter to pathnames. Kernel: `RLIMIT_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource {
+    FileSize,
+    Stack,
+    Processes,
+    Descriptors,
+}
+
+impl Resource {
+    pub(crate) fn of(number: u32) -> Result<Resource> {
+        match number {
+            RLIMIT_FSIZE => Ok(Resource::FileSize),
+            RLIMIT_STACK => Ok(Resource::Stack),
+            RLIMIT_NPROC => Ok(Resource::Processes),
+            RLIMIT_NOFILE => Ok(Resource::Descriptors),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// The limits of a process, soft and hard, in the order of [`Resource`].
+#[derive(Debug)]
+pub(crate) struct Limits([[Racy64; 2]; 4]);
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            fsize: Racy64::new(u64::MAX),
-            stack: Racy64::new(STACK_DEFAULT),
-            nofile: Racy64::new(DEFAULT_NOFILE),
-        }
+        let limit = |soft, hard| [Racy64::new(soft), Racy64::new(hard)];
+        let none = u64::MAX;
+        Limits([
+            limit(none, none),
+            limit(STACK_DEFAULT, none),
+            limit(none, none),
+            limit(DEFAULT_NOFILE, HARD_NOFILE),
+        ])
     }
 }
 
 impl Limits {
     fn copy(&self) -> Limits {
-        let copy = |limit: &Racy64| Racy64::new(limit.get());
-        Limits { fsize: copy(&self.fsize), stack: copy(&self.stack), nofile: copy(&self.nofile) }
+        Limits([0, 1, 2, 3].map(|of| [0, 1].map(|which| Racy64::new(self.0[of][which].get()))))
     }
 
-    /// `RLIMIT_NOFILE`.
-    pub(crate) fn nofile(&self) -> u64 {
-        self.nofile.get()
+    /// The soft limit.
+    #[inline(always)]
+    pub(crate) fn soft(&self, resource: Resource) -> u64 {
+        self.0[resource as usize][0].get()
+    }
+
+    fn get(&self, resource: Resource) -> Rlimit {
+        let [cur, max] = [0, 1].map(|which| self.0[resource as usize][which].get());
+        Rlimit { cur, max }
+    }
+
+    fn set(&self, resource: Resource, Rlimit { cur, max }: Rlimit) {
+        let [soft, hard] = &self.0[resource as usize];
+        soft.set(cur);
+        hard.set(max);
+    }
+
+    /// Sets the soft limit, and raises the hard one if it has to be.
+    fn set_soft(&self, resource: Resource, cur: u64) {
+        self.set(resource, Rlimit { cur, max: self.get(resource).max.max(cur) });
+    }
+}
+
+/// A user of a user namespace, held by each task of his. Kernel: `struct ucounts`.
+#[derive(Debug)]
+pub(crate) struct UserCount {
+    ns: Arc<UserNamespace>,
+    uid: u32,
+}
+
+impl UserCount {
+    /// Whether this counts tasks with that credential.
+    pub(crate) fn is_of(&self, cred: &Cred) -> bool {
+        self.uid == cred.uid() && self.ns.is(cred.user_ns())
+    }
+
+    /// Whether tasks of this user are also that one's, who owns a namespace around them.
+    fn counts_for(&self, other: &UserCount) -> bool {
+        let (mut ns, mut uid) = (&self.ns, self.uid);
+        loop {
+            if uid == other.uid && ns.is(&other.ns) {
+                return true;
+            }
+            let Some(parent) = ns.parent() else { return false };
+            (ns, uid) = (parent, ns.owner());
+        }
+    }
+}
+
+/// The users that have tasks, by namespace and number.
+#[derive(Debug, Default)]
+pub(crate) struct UserCounts(Mutex<HashMap<(usize, u32), Weak<UserCount>>>);
+
+impl UserCounts {
+    fn map(&self) -> rcuwalk_sync::lock::MutexGuard<'_, HashMap<(usize, u32), Weak<UserCount>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose task one with this credential is.
+    pub(crate) fn of(&self, cred: &Cred) -> Arc<UserCount> {
+        let mut map = self.map();
+        let key = (Arc::as_ptr(cred.user_ns()) as usize, cred.uid());
+        if let Some(user) = map.get(&key).and_then(Weak::upgrade) {
+            return user;
+        }
+        if map.len() == map.capacity() {
+            // Before it would grow: that keeps it within twice what there is.
+            map.retain(|_, user| user.strong_count() != 0);
+            let live = map.len();
+            map.reserve(live + 8);
+        }
+        let user = Arc::new(UserCount { ns: Arc::clone(cred.user_ns()), uid: cred.uid() });
+        map.insert(key, Arc::downgrade(&user));
+        user
+    }
+
+    /// Whether a user has more than `most` tasks, or the owner of a namespace around him more than his share. `more` are to
+    /// be counted beside those that hold `user`.
+    ///
+    /// Kernel: kernel/ucount.c `is_rlimit_overlimit()`.
+    fn is_over(&self, user: &UserCount, mut most: u64, more: isize) -> bool {
+        let map = self.map();
+        let mut at = UserCount { ns: Arc::clone(&user.ns), uid: user.uid };
+        loop {
+            let tasks: usize = map
+                .values()
+                .filter(|other| other.upgrade().is_some_and(|other| other.counts_for(&at)))
+                .map(Weak::strong_count)
+                .sum();
+            if tasks.saturating_add_signed(more) as u64 > most {
+                return true;
+            }
+            most = at.ns.process_limit();
+            let Some(parent) = at.ns.parent() else { return false };
+            at = UserCount { uid: at.ns.owner(), ns: Arc::clone(parent) };
+        }
     }
 }
 
@@ -309,7 +434,7 @@ impl CloneFlags {
 
 impl Task {
     /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
-    /// shared. Kernel: `fork()`.
+    /// shared. Kernel: `fork()`.  Differs: `RLIMIT_NPROC` is not asked; [`clone_with`](Self::clone_with) does.
     pub fn fork(&self) -> Task {
         let files = self.files.duplicate();
         self.child(Arc::new(Cred::clone(&self.cred)), self.copy_fs(), files, false)
@@ -328,7 +453,8 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` (flags that contradict each other), `EPERM` (`new_ns` without `CAP_SYS_ADMIN` in the child's user
-    /// namespace; `new_user` in a changed root), `ENOSPC` (namespaces above each other, mounts).
+    /// namespace; `new_user` in a changed root), `ENOSPC` (namespaces above each other, mounts), `EAGAIN` (more tasks of the
+    /// user than `RLIMIT_NPROC`).
     ///
     /// ```
     /// # use rcuwalk::{CloneFlags, Cred, Vfs};
@@ -343,12 +469,13 @@ impl Task {
     pub fn clone_with(&self, flags: CloneFlags) -> Result<Task> {
         flags.check()?;
         let cred = if flags.new_user {
-            Arc::new(self.cred.unshare_user(self.chrooted())?)
+            Arc::new(self.unshare_user()?)
         } else if flags.thread {
             Arc::clone(&self.cred)
         } else {
             Arc::new(Cred::clone(&self.cred))
         };
+        self.may_have_a_child(&cred)?;
         let fs = if flags.new_ns {
             if !cred.capable_here(CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
@@ -363,6 +490,28 @@ impl Task {
         Ok(self.child(cred, fs, files, flags.thread))
     }
 
+    /// A credential in a new user namespace. Kernel: kernel/user_namespace.c `create_user_ns()`.
+    fn unshare_user(&self) -> Result<Cred> {
+        let new = self.cred.unshare_user(self.chrooted())?;
+        if self.cred.uid() != 0 || !self.cred.user_ns().is_init() {
+            new.user_ns().limit_processes(self.process.limits.soft(Resource::Processes));
+        }
+        Ok(new)
+    }
+
+    /// Whether a task with this credential may be made. Kernel: kernel/fork.c `copy_process()`.
+    fn may_have_a_child(&self, cred: &Cred) -> Result<()> {
+        let exempt =
+            cred.uid() == 0 || self.cred.capable(CAP_SYS_RESOURCE) || self.cred.capable(CAP_SYS_ADMIN);
+        let too_many = if self.user.is_of(cred) {
+            self.has_too_many_tasks(&self.user, 1)
+        } else {
+            // Held for the child already.
+            self.has_too_many_tasks(&self.kernel.users.of(cred), 0)
+        };
+        if too_many && !exempt { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
     fn child(&self, cred: Arc<Cred>, fs: Arc<FsOwner>, files: Arc<FilesOwner>, thread: bool) -> Task {
         let new = self.kernel.new_ids(self.ids.tgid);
         let (ids, process) = if thread {
@@ -370,9 +519,14 @@ impl Task {
         } else {
             (new, Process::new(self.process.limits.copy()))
         };
+        let user = if self.user.is_of(&cred) { Arc::clone(&self.user) } else { self.kernel.users.of(&cred) };
+        let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());
+        self.nproc_exceeded.set(0);
         Task {
             kernel: Arc::clone(&self.kernel),
             cred,
+            user,
+            nproc_exceeded,
             fs: FsUse::new(fs, ids.tgid),
             files,
             process,
@@ -403,8 +557,7 @@ impl Task {
         if flags & ALONE != 0 && !self.process.has_one_thread() {
             return Err(Errno::EINVAL);
         }
-        let cred =
-            if flags & CLONE_NEWUSER != 0 { Some(self.cred.unshare_user(self.chrooted())?) } else { None };
+        let cred = if flags & CLONE_NEWUSER != 0 { Some(self.unshare_user()?) } else { None };
         let new_ns = flags & CLONE_NEWNS != 0;
         if new_ns && !cred.as_ref().unwrap_or(&self.cred).capable_here(CAP_SYS_ADMIN) {
             return Err(Errno::EPERM);
@@ -434,33 +587,116 @@ impl Task {
 
 /// Limits of the process: its threads share them, its children start with them.
 impl Task {
-    /// Sets `RLIMIT_NOFILE` (soft): descriptors are numbered below it.
+    /// The limits of a resource: `RLIMIT_FSIZE`, `RLIMIT_STACK`, `RLIMIT_NPROC` or `RLIMIT_NOFILE`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (another resource).
+    pub fn getrlimit(&self, resource: u32) -> Result<Rlimit> {
+        Ok(self.process.limits.get(Resource::of(resource)?))
+    }
+
+    /// Sets the limits of a resource: [`getrlimit`](Self::getrlimit) says which. What would send `SIGXFSZ` only fails, with
+    /// `EFBIG`. Arguments and environment of execve may take a quarter of `RLIMIT_STACK`, but at least 128 KiB and at most
+    /// 6 MiB. Beyond `RLIMIT_NPROC`, clone is `EAGAIN`, and so is the execve that follows a change of the user id.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (another resource; a soft limit above the hard one), `EPERM` (raising the hard limit without
+    /// `CAP_SYS_RESOURCE`; `RLIMIT_NOFILE` beyond `fs.nr_open`).
+    ///
+    /// Kernel: kernel/sys.c `do_prlimit()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, Rlimit, Vfs, uapi::*};
+    /// let user = Vfs::new()?.task(Cred::user(1000, 1000, &[]));
+    /// user.setrlimit(RLIMIT_NOFILE, Rlimit { cur: 1, max: 1 })?;
+    /// user.open(b"/", O_RDONLY, 0)?;
+    /// assert_eq!(user.open(b"/", O_RDONLY, 0), Err(Errno::EMFILE));
+    /// assert_eq!(user.setrlimit(RLIMIT_NOFILE, Rlimit { cur: 2, max: 2 }), Err(Errno::EPERM));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn setrlimit(&self, resource: u32, new: Rlimit) -> Result<()> {
+        let resource = Resource::of(resource)?;
+        if new.cur > new.max {
+            return Err(Errno::EINVAL);
+        }
+        let too_many =
+            resource == Resource::Descriptors && new.max > self.kernel.settings.get(Sysctl::NrOpen);
+        let raises = new.max > self.process.limits.get(resource).max;
+        if too_many || raises && !self.cred.capable(CAP_SYS_RESOURCE) {
+            return Err(Errno::EPERM);
+        }
+        self.process.limits.set(resource, new);
+        Ok(())
+    }
+
+    /// Sets `RLIMIT_NOFILE` (soft) for the task, whatever its hard limit is.
     pub fn set_nofile_limit(&self, limit: usize) {
-        self.process.limits.nofile.set(limit as u64);
+        self.process.limits.set_soft(Resource::Descriptors, limit as u64);
     }
 
     /// Descriptors are numbered below it: what the process's limit and that of all processes leave.
     #[inline]
     pub(crate) fn nofile_limit(&self) -> usize {
-        self.process.limits.nofile().min(self.kernel.settings.get(Sysctl::NrOpen)) as usize
+        let soft = self.process.limits.soft(Resource::Descriptors);
+        soft.min(self.kernel.settings.get(Sysctl::NrOpen)) as usize
     }
 
-    /// Sets `RLIMIT_FSIZE` (soft), in bytes. What would send `SIGXFSZ` only fails, with `EFBIG`.
+    /// Sets `RLIMIT_FSIZE` (soft), in bytes, for the task, whatever its hard limit is.
     pub fn set_fsize_limit(&self, bytes: u64) {
-        self.process.limits.fsize.set(bytes);
+        self.process.limits.set_soft(Resource::FileSize, bytes);
     }
 
     pub(crate) fn fsize_limit(&self) -> u64 {
-        self.process.limits.fsize.get()
+        self.process.limits.soft(Resource::FileSize)
     }
 
-    /// Sets `RLIMIT_STACK` (soft), in bytes: execve lets arguments and environment take a quarter of it, but at least
-    /// 128 KiB and at most 6 MiB.
+    /// Sets `RLIMIT_STACK` (soft), in bytes, for the task, whatever its hard limit is.
     pub fn set_stack_limit(&self, bytes: u64) {
-        self.process.limits.stack.set(bytes);
+        self.process.limits.set_soft(Resource::Stack, bytes);
     }
 
     pub(crate) fn stack_limit(&self) -> u64 {
-        self.process.limits.stack.get()
+        self.process.limits.soft(Resource::Stack)
+    }
+
+    /// Whether the user has more tasks than the process's limit allows, with `more` beside those that hold `user`.
+    fn has_too_many_tasks(&self, user: &UserCount, more: isize) -> bool {
+        let most = self.process.limits.soft(Resource::Processes);
+        let is_limited = most != u64::MAX || !user.ns.is_init();
+        is_limited && self.kernel.users.is_over(user, most, more)
+    }
+
+    /// Commits a credential with another real user id. Nothing fails if that user has too many tasks already: what does is
+    /// the execve that follows, if he still has then.
+    ///
+    /// Kernel: kernel/sys.c `flag_nproc_exceeded()`.
+    pub(crate) fn change_user(&mut self, new: Cred) {
+        if !self.user.is_of(&new) {
+            let user = self.kernel.users.of(&new);
+            // This task is not the user's yet.
+            let exceeded = new.uid() != 0 && self.has_too_many_tasks(&user, -1);
+            self.nproc_exceeded.set(u32::from(exceeded));
+        }
+        self.set_cred(new);
+    }
+
+    /// Whether execve has to make up for a change of the user id that nothing could stop.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`.
+    ///
+    /// Kernel: fs/exec.c `do_execveat_common()`.
+    pub(crate) fn check_nproc(&self) -> Result<()> {
+        if self.nproc_exceeded.get() == 0 {
+            return Ok(());
+        }
+        if self.has_too_many_tasks(&self.user, 0) {
+            return Err(Errno::EAGAIN);
+        }
+        self.nproc_exceeded.set(0);
+        Ok(())
     }
 }

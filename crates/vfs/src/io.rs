@@ -191,9 +191,11 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF` (not open for writing), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents).
+    /// `EBADF` (not open for writing), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents). Of a file
+    /// that [`open_proc`](Self::open_proc) opened: `EINVAL` (what is written, or a second write), `EPERM` (there is a map
+    /// already; opener or writer may not map these ids).
     pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
-        let file = self.file(fd)?;
+        let Ok(file) = self.file(fd) else { return self.write_node(fd, data) };
         if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
             return Ok(0);
         }
@@ -211,7 +213,7 @@ impl Task {
     /// As [`write`](Self::write); `EINVAL` (negative offset), `ESPIPE` (a fifo).
     pub fn pwrite(&self, fd: i32, data: &[u8], offset: i64) -> Result<usize> {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
-        let file = self.file(fd)?;
+        let Ok(file) = self.file(fd) else { return Err(self.node_without_offsets(fd)) };
         self.positioned(&file)?;
         self.regular(&file, file.mode.write)?;
         self.write_at(&file, data, offset).map(|(n, _)| n)

@@ -5,7 +5,7 @@ use crate::changes::Watch;
 use crate::cred::Cred;
 use crate::errno::Result;
 use crate::files::{Closing, FileArc};
-use crate::fork::{FilesOwner, FsOwner, Registry};
+use crate::fork::{FilesOwner, FsOwner, Registry, UserCounts};
 use crate::inode::{Times, Touch, flags};
 use crate::ispace::InodeSpace;
 use crate::loader::Loader;
@@ -75,6 +75,7 @@ pub(crate) struct Kernel {
     pub(crate) names: Arc<Cache>,
     root: Path,
     pub(crate) fs_owners: Registry<FsOwner>,
+    pub(crate) users: UserCounts,
     pub(crate) locks: Locks,
     pub(crate) recorder: Recorder,
     pub(crate) watch: Watch,
@@ -341,6 +342,7 @@ impl VfsBuilder {
             names: names_cache(self.init_on_alloc),
             root: Path::default(),
             fs_owners: Registry::default(),
+            users: UserCounts::default(),
             locks: Locks::default(),
             recorder: Recorder::default(),
             watch: Watch::default(),

@@ -193,10 +193,20 @@ pub(crate) struct MountState {
     covering: HashMap<Handle, Vec<Handle>>,
     /// File systems. Number 0 is none.
     pub(crate) supers: Table<SuperBlock>,
+    /// What is known of mount namespaces that is not their tasks' business, by number.
+    namespaces: HashMap<u32, NamespaceInfo>,
     next_id: u64,
     next_ns: u32,
     next_group: u32,
     next_minor: u64,
+}
+
+/// See [`MountState`].
+#[derive(Debug)]
+struct NamespaceInfo {
+    user_ns: Arc<UserNamespace>,
+    /// Mounts in it. Kernel: `mnt_namespace.nr_mounts`.
+    mounts: u64,
 }
 
 /// See [`MountState`].
@@ -236,6 +246,8 @@ pub(crate) enum Umount {
     Sync,
     /// Those who do may go on. Kernel: `MNT_DETACH`.
     Lazy,
+    /// Those who do may go on, and see what is mounted there. Kernel: `UMOUNT_CONNECTED`.
+    Connected,
 }
 
 impl Nodes for MountTable {
@@ -269,6 +281,7 @@ impl MountTable {
             info: BTreeMap::new(),
             covering: HashMap::new(),
             supers: Table::default(),
+            namespaces: HashMap::new(),
             next_id: 1 << 31,
             next_ns: INIT_MNT_NS,
             next_group: 1,
@@ -347,9 +360,29 @@ impl MountState {
     }
 
     /// A number for a new mount namespace.
-    pub(crate) fn new_ns_id(&mut self) -> u32 {
+    pub(crate) fn new_ns(&mut self, user_ns: &Arc<UserNamespace>) -> u32 {
         self.next_ns += 1;
+        self.add_ns(self.next_ns, user_ns);
         self.next_ns
+    }
+
+    fn add_ns(&mut self, number: u32, user_ns: &Arc<UserNamespace>) {
+        self.namespaces.insert(number, NamespaceInfo { user_ns: Arc::clone(user_ns), mounts: 0 });
+    }
+
+    /// Nobody is in a mount namespace any more, and its mounts are gone.
+    pub(crate) fn remove_ns(&mut self, number: u32) {
+        self.namespaces.remove(&number);
+    }
+
+    /// The user namespace that a mount namespace belongs to, if there still is one of this number.
+    pub(crate) fn user_ns_of(&self, number: u32) -> Option<&Arc<UserNamespace>> {
+        self.namespaces.get(&number).map(|info| &info.user_ns)
+    }
+
+    /// How many mounts there are in a mount namespace.
+    pub(crate) fn mounts_in(&self, number: u32) -> u64 {
+        self.namespaces.get(&number).map_or(0, |info| info.mounts)
     }
 
     /// A number for a new peer group.
@@ -642,7 +675,7 @@ impl Kernel {
     /// Kernel: fs/namespace.c `__detach_mounts()`.
     pub(crate) fn detach_mounts(&self, ns: &mut Namespace, dentry: Handle) {
         while let Some(&mnt) = ns.mnt.covering(dentry).first() {
-            self.umount_tree(ns, mnt, Umount::Lazy);
+            self.umount_tree(ns, mnt, Umount::Connected);
         }
     }
 
@@ -809,10 +842,11 @@ impl Kernel {
         let tree = ns.mnt.subtree(mnt);
         for &at in tree.iter().rev() {
             let m = self.mount(at);
-            m.ns.set(0);
+            self.set_mount_ns(ns, at, 0);
             let info = ns.mnt.info_mut(at);
             (info.shared, info.master) = (0, 0);
-            let stays = at != mnt && how == Umount::Lazy && m.flags.get() & flags::LOCKED != 0;
+            let stays = at != mnt
+                && (how == Umount::Connected || how == Umount::Lazy && m.flags.get() & flags::LOCKED != 0);
             if stays {
                 continue;
             }
@@ -821,6 +855,18 @@ impl Kernel {
             }
             self.mntput_locked(ns, at);
         }
+    }
+
+    /// Makes a mount one of a namespace, or of none.
+    pub(crate) fn set_mount_ns(&self, ns: &mut Namespace, mnt: Handle, number: u32) {
+        let of = &self.mount(mnt).ns;
+        if let Some(old) = ns.mnt.namespaces.get_mut(&of.get()) {
+            old.mounts -= 1;
+        }
+        if let Some(new) = ns.mnt.namespaces.get_mut(&number) {
+            new.mounts += 1;
+        }
+        of.set(number);
     }
 
     /// Frees a mount that nobody holds, and its file system if this was the last one of it.
@@ -874,7 +920,8 @@ impl Kernel {
         let rootfs = self.mount_new(ns, sb, over, flags::RELATIME | flags::LOCKED)?;
         debug_assert_eq!(rootfs, ROOTFS_MOUNT);
         self.attach(ns, root, Path { mnt: rootfs, dentry: over });
-        [root, rootfs].into_iter().for_each(|mnt| self.mount(mnt).ns.set(INIT_MNT_NS));
+        ns.mnt.add_ns(INIT_MNT_NS, &UserNamespace::init());
+        [root, rootfs].into_iter().for_each(|mnt| self.set_mount_ns(ns, mnt, INIT_MNT_NS));
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The calls that change mounts: mount, umount2, mount_setattr, open_tree, move_mount, pivot_root.
 //!
-//! Kernel: fs/namespace.c, fs/pnode.c. Differs: the only type of file system is tmpfs.
+//! Kernel: fs/namespace.c. Differs: the only type of file system is tmpfs.
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
@@ -15,6 +15,7 @@ use crate::mount::{INIT_MNT_NS, Path, ROOTFS_MOUNT, Umount, flags};
 use crate::namei::{At, Lookup, Step};
 use crate::pages::PageBudget;
 use crate::store::{InodeInit, Namespace};
+use crate::sysctl::Sysctl;
 use crate::task::Task;
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
@@ -45,6 +46,7 @@ impl Drop for MntNamespace {
         if self.id != INIT_MNT_NS {
             let mut ns = self.kernel.store.lock();
             self.kernel.umount_tree(&mut ns, self.root, Umount::Lazy);
+            ns.mnt.remove_ns(self.id);
         }
     }
 }
@@ -54,8 +56,18 @@ impl Drop for MntNamespace {
 const ANON_NS: u32 = 1 << 31;
 
 /// Kernel: `is_anon_ns()`.
-fn is_anonymous(ns: u32) -> bool {
+pub(crate) fn is_anonymous(ns: u32) -> bool {
     ns & ANON_NS != 0
+}
+
+/// Mounts that are about to be attached, by namespace.
+pub(crate) type Pending = HashMap<u32, u64>;
+
+/// How a tree comes to be attached: it is new there, or was attached elsewhere in the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attach {
+    New,
+    Moved,
 }
 
 /// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
@@ -131,7 +143,7 @@ fn may_change_locked(old: u32, new: u32) -> bool {
 
 /// How a copy of a mount relates to what it was copied from. Kernel: `CL_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copy {
+pub(crate) enum Copy {
     /// As bind does: the copy is in the same groups.
     Bind,
     /// The copy is a slave; it gets a group of its own if `shared`.
@@ -144,6 +156,17 @@ enum Copy {
 
 /// Trees of mounts, under the lock.
 impl Kernel {
+    /// Whether a tree is that of a descriptor, not attached anywhere. Kernel: `anon_ns_root()`.
+    fn is_detached_root(&self, mnt: Handle) -> bool {
+        let m = self.mount(mnt);
+        is_anonymous(m.ns.get()) && m.parent.get() == 0
+    }
+
+    /// Whether a mount cannot be unmounted by itself. Kernel: `IS_MNT_LOCKED()`.
+    pub(crate) fn is_locked(&self, mnt: Handle) -> bool {
+        self.mount_has(mnt, flags::LOCKED)
+    }
+
     /// Whether `path` is the root of a mount. Kernel: `path_mounted()`.
     fn path_mounted(&self, path: Path) -> bool {
         self.mount(path.mnt).root.get() == path.dentry
@@ -211,7 +234,7 @@ impl Kernel {
     }
 
     /// A copy of the mounts at and below `from`, attached nowhere. Kernel: `copy_tree()`.
-    fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
+    pub(crate) fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
         let root = self.copy_one(ns, from, how)?;
         let mut todo = vec![(from.mnt, root)];
         while let Some((old, new)) = todo.pop() {
@@ -254,10 +277,15 @@ impl Kernel {
     /// Attaches a detached tree at `at`, and copies of it wherever `at` propagates to.
     ///
     /// Kernel: `attach_recursive_mnt()`.
-    fn attach_recursive(&self, ns: &mut Namespace, mnt: Handle, at: Path, mnt_ns: u32) -> Result<()> {
+    fn attach_recursive(&self, ns: &mut Namespace, mnt: Handle, at: Path, how: Attach) -> Result<()> {
         // Something might have to be mounted over what it shows, which must have a name for that.
         if self.is_unlinked(self.mount(mnt).root.get()) {
             return Err(Errno::ENOENT);
+        }
+        let mnt_ns = self.mount(at.mnt).ns.get();
+        let mut pending = Pending::default();
+        if how == Attach::New {
+            self.count_mounts(ns, &mut pending, mnt_ns, mnt)?;
         }
         let group = ns.mnt.info(at.mnt).shared;
         let mut copies = Vec::new();
@@ -268,19 +296,28 @@ impl Kernel {
                     ns.mnt.info_mut(member).shared = new;
                 }
             }
-            if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut copies) {
+            if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut pending, &mut copies) {
                 copies.iter().for_each(|&(copy, _)| self.umount_tree(ns, copy, Umount::Sync));
                 return Err(errno);
             }
         }
         self.attach(ns, mnt, at);
         self.set_ns(ns, mnt, mnt_ns);
+        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS).cloned();
         for (copy, at) in copies {
             // What was there stays on top.
             let over = self.mounts.lookup(at.mnt, at.dentry);
             over.iter().for_each(|&over| self.detach(ns, over));
             self.attach(ns, copy, at);
-            self.set_ns(ns, copy, self.mount(at.mnt).ns.get());
+            let to_ns = self.mount(at.mnt).ns.get();
+            self.set_ns(ns, copy, to_ns);
+            let foreign = match (&user_ns, ns.mnt.user_ns_of(to_ns & !ANON_NS)) {
+                (Some(from), Some(to)) => !from.is(to),
+                _ => true,
+            };
+            if foreign {
+                self.lock_tree(ns, copy);
+            }
             if let Some(over) = over {
                 let root = self.mount(copy).root.get();
                 self.attach(ns, over, Path { mnt: copy, dentry: root });
@@ -289,72 +326,41 @@ impl Kernel {
         Ok(())
     }
 
-    fn set_ns(&self, ns: &Namespace, mnt: Handle, mnt_ns: u32) {
-        ns.mnt.subtree(mnt).into_iter().for_each(|at| self.mount(at).ns.set(mnt_ns));
+    fn set_ns(&self, ns: &mut Namespace, mnt: Handle, mnt_ns: u32) {
+        ns.mnt.subtree(mnt).into_iter().for_each(|at| self.set_mount_ns(ns, at, mnt_ns));
     }
 
-    /// Makes the copies that a mount at `at` has elsewhere, and says where. Kernel: fs/pnode.c `propagate_mnt()`.
-    fn propagate_mnt(
+    /// What comes to a namespace of another user namespace is not to be taken apart there, but as a whole.
+    ///
+    /// Kernel: `lock_mnt_tree()`.
+    fn lock_tree(&self, ns: &Namespace, mnt: Handle) {
+        for at in ns.mnt.subtree(mnt) {
+            self.lock_flags(at);
+            if at != mnt {
+                let flags = &self.mount(at).flags;
+                flags.set(flags.get() | flags::LOCKED);
+            }
+        }
+    }
+
+    /// Whether a namespace has room for the tree at `mnt` beside what is `pending`, which it becomes part of.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    ///
+    /// Kernel: fs/namespace.c `count_mounts()`.
+    pub(crate) fn count_mounts(
         &self,
-        ns: &mut Namespace,
+        ns: &Namespace,
+        pending: &mut Pending,
+        mnt_ns: u32,
         mnt: Handle,
-        at: Path,
-        copies: &mut Vec<(Handle, Path)>,
     ) -> Result<()> {
-        // (group, what its members get a copy of, the member that has it already)
-        let mut todo = vec![(ns.mnt.info(at.mnt).shared, mnt, at.mnt)];
-        while let Some((group, source, done)) = todo.pop() {
-            let mut told = Vec::new();
-            for to in ns.mnt.all() {
-                let (info, m) = (ns.mnt.info(to), self.mount(to));
-                let peer = info.shared == group;
-                let heard = to == done || !peer && info.master != group;
-                let first = peer || info.shared == 0 || !told.contains(&info.shared);
-                let visible = m.ns.get() != 0 && self.store.is_subdir(at.dentry, m.root.get());
-                if heard || !first || !visible {
-                    continue;
-                }
-                let how = if peer { Copy::Bind } else { Copy::Slave { shared: info.shared != 0 } };
-                let from = Path { mnt: source, dentry: self.mount(source).root.get() };
-                let copy = self.copy_tree(ns, from, how)?;
-                copies.push((copy, Path { mnt: to, dentry: at.dentry }));
-                if !peer && info.shared != 0 {
-                    told.push(info.shared);
-                    todo.push((info.shared, copy, to));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything that receives what happens on `mnt`. Kernel: fs/pnode.c `propagation_next()`.
-    fn receivers(&self, ns: &Namespace, mnt: Handle) -> Vec<Handle> {
-        let mut groups = vec![ns.mnt.info(mnt).shared];
-        let mut found = Vec::new();
-        while let Some(group) = groups.pop().filter(|&group| group != 0) {
-            for to in ns.mnt.all() {
-                let info = ns.mnt.info(to);
-                if to == mnt || found.contains(&to) || info.shared != group && info.master != group {
-                    continue;
-                }
-                found.push(to);
-                if info.shared != group {
-                    groups.insert(0, info.shared);
-                }
-            }
-        }
-        found
-    }
-
-    /// Unmounts what was mounted elsewhere together with `mnt`. Kernel: fs/pnode.c `propagate_umount()`.
-    fn propagate_umount(&self, ns: &mut Namespace, parent: Handle, dentry: Handle) {
-        for to in self.receivers(ns, parent) {
-            if let Some(copy) = self.mounts.lookup(to, dentry)
-                && ns.mnt.children(copy).is_empty()
-            {
-                self.umount_tree(ns, copy, Umount::Lazy);
-            }
-        }
+        let waiting = pending.entry(mnt_ns).or_default();
+        *waiting += ns.mnt.subtree(mnt).len() as u64;
+        let all = ns.mnt.mounts_in(mnt_ns) + *waiting;
+        if all > self.settings.get(Sysctl::MountMax) { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     /// Sets how a mount propagates. Kernel: `change_mnt_propagation()`.
@@ -415,13 +421,23 @@ impl Kernel {
         Ok(())
     }
 
+    /// Where tasks of a mount namespace start, with two references.
+    pub(crate) fn root_of(&self, mnt_ns: &MntNamespace) -> Path {
+        let ns = self.store.lock();
+        let base = Path { mnt: mnt_ns.root, dentry: self.mount(mnt_ns.root).root.get() };
+        let root = self.topmost(&ns, base);
+        self.path_get(root);
+        self.path_get(root);
+        root
+    }
+
     /// A detached tree goes with the descriptor that it was made for, unless it was attached meanwhile.
     ///
     /// Kernel: `dissolve_on_fput()`.
     pub(crate) fn dissolve(&self, mnt: Handle) {
         let mut ns = self.store.lock();
-        if is_anonymous(self.mount(mnt).ns.get()) {
-            self.umount_tree(&mut ns, mnt, Umount::Lazy);
+        if self.is_detached_root(mnt) {
+            self.umount_tree(&mut ns, mnt, Umount::Connected);
         }
     }
 }
@@ -621,11 +637,19 @@ impl Task {
         })
     }
 
+    /// Whether a mount is of this task's namespace, or of a tree that was detached from there.
+    ///
+    /// Kernel: fs/namespace.c `may_use_mount()`.
+    fn may_use(&self, mnt: Handle) -> bool {
+        [self.mnt_ns(), ANON_NS | self.mnt_ns()].contains(&self.kernel.mount(mnt).ns.get())
+    }
+
     /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
     fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
         let kernel = &*self.kernel;
-        let of_ours = [self.mnt_ns(), ANON_NS | self.mnt_ns()].contains(&kernel.mount(from.mnt).ns.get());
-        if ns.mnt.info(from.mnt).unbindable || !of_ours || !recursive && kernel.has_locked_children(ns, from)
+        if ns.mnt.info(from.mnt).unbindable
+            || !self.may_use(from.mnt)
+            || !recursive && kernel.has_locked_children(ns, from)
         {
             return Err(Errno::EINVAL);
         }
@@ -637,7 +661,7 @@ impl Task {
         let kernel = &*self.kernel;
         let fits = kernel.is_dir(at.dentry) == kernel.is_dir(kernel.mount(mnt).root.get());
         let attached =
-            if fits { kernel.attach_recursive(ns, mnt, at, self.mnt_ns()) } else { Err(Errno::ENOTDIR) };
+            if fits { kernel.attach_recursive(ns, mnt, at, Attach::New) } else { Err(Errno::ENOTDIR) };
         attached.inspect_err(|_| kernel.umount_tree(ns, mnt, Umount::Sync))
     }
 
@@ -646,9 +670,13 @@ impl Task {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
         let kind = ms & !(MS_REC | MS_SILENT);
-        let ours = kernel.mount(at.mnt).ns.get() == self.mnt_ns();
-        if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || !ours {
+        let mnt_ns = kernel.mount(at.mnt).ns.get();
+        if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || mnt_ns == 0 {
             return Err(Errno::EINVAL);
+        }
+        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS);
+        if !user_ns.is_some_and(|user_ns| self.cred.ns_capable(user_ns, CAP_SYS_ADMIN)) {
+            return Err(Errno::EPERM);
         }
         let tree = if ms & MS_REC != 0 { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
         tree.into_iter().for_each(|mnt| kernel.change_propagation(&mut ns, mnt, kind));
@@ -708,18 +736,18 @@ impl Task {
         let m = kernel.mount(from.mnt);
         let parent = m.parent.get();
         let (from_ns, to_ns) = (m.ns.get(), kernel.mount(at.mnt).ns.get());
+        let tree = ns.mnt.subtree(from.mnt);
         let movable = if from_ns == self.mnt_ns() {
             to_ns == from_ns
                 && parent != 0
                 && m.flags.get() & flags::LOCKED == 0
                 && ns.mnt.info(parent).shared == 0
         } else {
-            is_anonymous(from_ns) && parent == 0 && to_ns == self.mnt_ns()
+            kernel.is_detached_root(from.mnt) && !tree.contains(&at.mnt) && self.may_use(at.mnt)
         };
         if !movable {
             return Err(Errno::EINVAL);
         }
-        let tree = ns.mnt.subtree(from.mnt);
         if ns.mnt.info(at.mnt).shared != 0 && tree.iter().any(|&mnt| ns.mnt.info(mnt).unbindable) {
             return Err(Errno::EINVAL);
         }
@@ -729,10 +757,10 @@ impl Task {
         let old = Path { mnt: parent, dentry: m.mountpoint.get() };
         if parent == 0 {
             // The tree's reference is the descriptor's no more.
-            return kernel.attach_recursive(&mut ns, from.mnt, at, self.mnt_ns());
+            return kernel.attach_recursive(&mut ns, from.mnt, at, Attach::New);
         }
         kernel.detach(&mut ns, from.mnt);
-        let moved = kernel.attach_recursive(&mut ns, from.mnt, at, self.mnt_ns());
+        let moved = kernel.attach_recursive(&mut ns, from.mnt, at, Attach::Moved);
         moved.inspect_err(|_| kernel.attach(&mut ns, from.mnt, old))
     }
 
@@ -808,11 +836,13 @@ impl Task {
             return Err(Errno::EINVAL);
         }
         if how & MNT_DETACH == 0
-            && (!ns.mnt.children(top.mnt).is_empty() || !kernel.detach_idle(ns, top.mnt, 2))
+            && (!ns.mnt.children(top.mnt).is_empty()
+                || kernel.is_busy_elsewhere(ns, at)
+                || !kernel.detach_idle(ns, top.mnt, 2))
         {
             return Err(Errno::EBUSY);
         }
-        kernel.propagate_umount(ns, at.mnt, at.dentry);
+        kernel.propagate_umount(ns, top.mnt, at);
         kernel.umount_tree(ns, top.mnt, Umount::Lazy);
         Ok(())
     }
@@ -849,7 +879,7 @@ impl Task {
         let mut ns = kernel.store.lock();
         let m = kernel.mount(at.mnt);
         let anonymous = is_anonymous(m.ns.get());
-        if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !anonymous {
+        if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !kernel.is_detached_root(at.mnt) {
             return Err(Errno::EINVAL);
         }
         let tree = if recursive { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
@@ -926,14 +956,14 @@ impl Task {
             }
             let mut ns = kernel.store.lock();
             let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
-            kernel.set_ns(&ns, mnt, ANON_NS | self.mnt_ns());
+            kernel.set_ns(&mut ns, mnt, ANON_NS | self.mnt_ns());
             let copy = Path { mnt, dentry: at.dentry };
             kernel.path_get(copy);
             Ok(copy)
         })?;
         let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
         let inode = kernel.store.d_inode(path.dentry);
-        let opening = Opening { path, inode, mode, flags: O_PATH as u32, user_ns: None };
+        let opening = Opening { path, inode, mode, flags: O_PATH as u32, proc: None };
         self.install(opening, flags & OPEN_TREE_CLOEXEC)
     }
 
@@ -1080,8 +1110,8 @@ impl Task {
         let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
         let from = Path { mnt: old.root, dentry: kernel.mount(old.root).root.get() };
         let root = kernel.copy_tree(&mut ns, from, how)?;
-        let id = ns.mnt.new_ns_id();
-        kernel.set_ns(&ns, root, id);
+        let id = ns.mnt.new_ns(&user_ns);
+        kernel.set_ns(&mut ns, root, id);
         // Both trees have the same shape, and are listed alike.
         let copies: HashMap<Handle, Handle> =
             ns.mnt.subtree(old.root).into_iter().zip(ns.mnt.subtree(root)).collect();

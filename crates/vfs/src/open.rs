@@ -625,5 +625,5 @@ impl Task {
 fn opening(path: Path, inode: Handle, mode: FileMode, op: &OpenFlags) -> Opening {
     let kept = op.flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC);
     let flags = if mode.path { kept } else { kept | O_LARGEFILE };
-    Opening { path, inode, mode, flags: flags as u32, user_ns: None }
+    Opening { path, inode, mode, flags: flags as u32, proc: None }
 }

@@ -8,11 +8,8 @@
 
 use crate::cred::{CapSet, Cred};
 use crate::errno::{Errno, Result};
-use crate::files::{FileMode, Opening};
 use crate::task::Task;
-use crate::uapi::{CAP_LAST_CAP, O_CLOEXEC, O_PATH, SECBIT_KEEP_CAPS};
-use crate::userns::UserNamespace;
-use std::sync::Arc;
+use crate::uapi::{CAP_LAST_CAP, SECBIT_KEEP_CAPS};
 
 /// The three capability sets of capget(2) and capset(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -41,7 +38,7 @@ macro_rules! transitions {
         $($(#[$doc])*
         pub fn $name(&mut self, $($arg: $ty),*) -> Result<()> {
             let new = self.cred.$name($($arg),*)?;
-            self.set_cred(new);
+            self.change_user(new);
             Ok(())
         })*
     };
@@ -164,7 +161,7 @@ impl Task {
     /// Commits a credential, if the change made one.
     fn commit(&mut self, new: Option<Cred>) {
         if let Some(cred) = new {
-            self.set_cred(cred);
+            self.change_user(cred);
         }
     }
 }
@@ -281,59 +278,6 @@ impl Task {
     /// `PR_GET_NO_NEW_PRIVS`.
     pub fn no_new_privs(&self) -> bool {
         self.no_new_privs
-    }
-}
-
-/// User namespaces.
-impl Task {
-    /// setns(2) into a user namespace, where the task then has every capability.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` (it is there already; the process has other threads), `EPERM` (no `CAP_SYS_ADMIN` over it).
-    ///
-    /// Kernel: kernel/user_namespace.c `userns_install()`.
-    pub fn enter_user_ns(&mut self, ns: &Arc<UserNamespace>) -> Result<()> {
-        if !self.process.has_one_thread() || !self.fs.is_sole() {
-            return Err(Errno::EINVAL);
-        }
-        let new = self.cred.enter_user_ns(ns)?;
-        self.set_cred(new);
-        Ok(())
-    }
-}
-
-/// Descriptors of user namespaces.
-impl Task {
-    /// A descriptor of a user namespace, for `mount_setattr` and `setns` of the raw door: what opening `/proc/PID/ns/user`
-    /// gives. It closes on execve.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE`, `ENOMEM`.
-    ///
-    /// Differs: there is no nsfs; as far as other calls are concerned it is an `O_PATH` descriptor of the first root.
-    pub fn open_user_ns(&self, ns: &Arc<UserNamespace>) -> Result<i32> {
-        self.files.table.check_room(self.nofile_limit())?;
-        let path = self.kernel.root();
-        self.kernel.path_get(path);
-        let opening = Opening {
-            path,
-            inode: self.kernel.store.d_inode(path.dentry),
-            mode: FileMode { path: true, ..FileMode::default() },
-            flags: O_PATH as u32,
-            user_ns: Some(Arc::clone(ns)),
-        };
-        self.install(opening, O_CLOEXEC)
-    }
-
-    /// The user namespace that a descriptor stands for.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF`, `EINVAL` (it stands for none).
-    pub(crate) fn user_ns_of(&self, fd: i32) -> Result<Arc<UserNamespace>> {
-        self.file_any(fd)?.user_ns.clone().ok_or(Errno::EINVAL)
     }
 }
 

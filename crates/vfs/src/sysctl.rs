@@ -1,6 +1,6 @@
 //! Settings of the whole file system that can change while tasks run, as `/proc/sys` has them.
 //!
-//! Kernel: fs/file_table.c, fs/file.c, fs/namei.c.
+//! Kernel: fs/file_table.c, fs/file.c, fs/namei.c, fs/namespace.c.
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
@@ -26,17 +26,20 @@ pub enum Sysctl {
     FileMax,
     /// `fs.nr_open`: descriptors are numbered below it, whatever `RLIMIT_NOFILE` says.
     NrOpen,
+    /// `fs.mount-max`: the most mounts in a mount namespace; more are `ENOSPC`.
+    MountMax,
 }
 
 impl Sysctl {
     /// Each with its name, the least and the largest value, and the one it starts with.
-    const ALL: [(Sysctl, &str, u64, u64, u64); 6] = [
+    const ALL: [(Sysctl, &str, u64, u64, u64); 7] = [
         (Sysctl::ProtectedSymlinks, "fs.protected_symlinks", 0, 1, 0),
         (Sysctl::ProtectedHardlinks, "fs.protected_hardlinks", 0, 1, 0),
         (Sysctl::ProtectedRegular, "fs.protected_regular", 0, 2, 0),
         (Sysctl::ProtectedFifos, "fs.protected_fifos", 0, 2, 0),
         (Sysctl::FileMax, "fs.file-max", 0, i64::MAX as u64, i64::MAX as u64),
         (Sysctl::NrOpen, "fs.nr_open", 64, 0x7fff_ffc0, 1 << 20),
+        (Sysctl::MountMax, "fs.mount-max", 1, i32::MAX as u64, 100_000),
     ];
 
     /// The setting of this name, as sysctl(8) writes it.

@@ -4,7 +4,7 @@ use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::exec::ExecFile;
 use crate::files::{File, FileArc, FileRef, Opening};
-use crate::fork::{FilesOwner, FsOwner, FsUse, Limits, Process};
+use crate::fork::{FilesOwner, FsOwner, FsUse, Limits, Process, UserCount};
 use crate::fs_struct::Place;
 use crate::kernel::{Kernel, Vfs};
 use crate::mount::Path;
@@ -34,6 +34,10 @@ pub struct Task {
     pub(crate) fs: FsUse,
     pub(crate) files: Arc<FilesOwner>,
     pub(crate) process: Arc<Process>,
+    /// Whose task this is: he has as many as hold this.
+    pub(crate) user: Arc<UserCount>,
+    /// The user id was changed to that of somebody who had too many tasks. Kernel: `PF_NPROC_EXCEEDED`.
+    pub(crate) nproc_exceeded: Racy32,
     /// Nothing this task executes can give it privileges any more.
     pub(crate) no_new_privs: bool,
     /// The program that runs; its file cannot be written meanwhile. Kernel: `mm->exe_file`.
@@ -61,6 +65,8 @@ impl Task {
         let ids = kernel.new_ids(0);
         Task {
             kernel: Arc::clone(kernel),
+            user: kernel.users.of(&cred),
+            nproc_exceeded: Racy32::default(),
             cred: Arc::new(cred),
             fs: FsUse::new(FsOwner::new(kernel, 0o022), ids.tgid),
             files: FilesOwner::new(kernel),
@@ -112,6 +118,9 @@ impl Task {
 
     /// Replaces the credential, as a committed change of it does.
     pub fn set_cred(&mut self, cred: Cred) {
+        if !self.user.is_of(&cred) {
+            self.user = self.kernel.users.of(&cred);
+        }
         self.cred = Arc::new(cred);
     }
 

@@ -311,6 +311,13 @@ constants! { u64:
 }
 
 constants! { u32:
+    RLIMIT_FSIZE = 1, "setrlimit: bytes of a file.";
+    RLIMIT_STACK = 3, "setrlimit: bytes of the stack, a quarter of which arguments may take.";
+    RLIMIT_NPROC = 6, "setrlimit: tasks of the user.";
+    RLIMIT_NOFILE = 7, "setrlimit: descriptors are numbered below it.";
+}
+
+constants! { u32:
     MOVE_MOUNT_F_SYMLINKS = 0x1, "move_mount: follow a link in the last component of the source.";
     MOVE_MOUNT_F_AUTOMOUNTS = 0x2, "move_mount: without effect.";
     MOVE_MOUNT_F_EMPTY_PATH = 0x4, "move_mount: an empty source path means the descriptor.";

@@ -136,6 +136,47 @@ fn sorted_by(extents: &[IdExtent], key: impl Fn(&IdExtent) -> u32) -> Result<Box
     Ok(sorted.into_boxed_slice())
 }
 
+/// A map as `/proc/PID/uid_map` takes it, a line an extent; ids are numbers of any length, cut to 32 bits.
+///
+/// # Errors
+///
+/// `EINVAL`: as [`IdMap::new`], and for anything but three numbers in a line.
+///
+/// Kernel: kernel/user_namespace.c `map_write()`.
+pub(crate) fn parse_map(text: &[u8]) -> Result<Vec<IdExtent>> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let extents = text.split(|&byte| byte == b'\n').map(parse_extent).collect::<Result<Vec<_>>>()?;
+    IdMap::new(&extents)?;
+    Ok(extents)
+}
+
+fn parse_extent(line: &[u8]) -> Result<IdExtent> {
+    let mut words = line.split(|&byte| is_space(byte)).filter(|word| !word.is_empty());
+    let mut number = || -> Result<u32> {
+        let word = words.next().ok_or(Errno::EINVAL)?;
+        let digit = |number: u64, &byte: &u8| match byte {
+            b'0'..=b'9' => Ok(number.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'))),
+            _ => Err(Errno::EINVAL),
+        };
+        Ok(word.iter().try_fold(0, digit)? as u32)
+    };
+    let extent = IdExtent { first: number()?, lower: number()?, count: number()? };
+    if words.next().is_some() { Err(Errno::EINVAL) } else { Ok(extent) }
+}
+
+/// What the kernel takes for white space: that of ASCII, and the no-break space of Latin-1. Kernel: lib/ctype.c.
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r' | 0xa0)
+}
+
+/// Which ids a map is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdKind {
+    User,
+    Group,
+}
+
 /// A user namespace. Two are the same only if they are the same object ([`UserNamespace::is`]).
 #[derive(Debug)]
 pub struct UserNamespace {
@@ -147,6 +188,8 @@ pub struct UserNamespace {
     uid_map: OnceLock<IdMap>,
     gid_map: OnceLock<IdMap>,
     setgroups_denied: OnceLock<()>,
+    /// The most tasks of its creator, those inside included. Kernel: `rlimit_max[UCOUNT_RLIMIT_NPROC]`.
+    process_limit: OnceLock<u64>,
 }
 
 /// The deepest level at which a namespace may still have children.
@@ -162,6 +205,7 @@ static INIT_USER_NS: LazyLock<Arc<UserNamespace>> = LazyLock::new(|| {
         uid_map: OnceLock::new(),
         gid_map: OnceLock::new(),
         setgroups_denied: OnceLock::new(),
+        process_limit: OnceLock::new(),
     })
 });
 
@@ -206,7 +250,18 @@ impl UserNamespace {
             uid_map: OnceLock::new(),
             gid_map: OnceLock::new(),
             setgroups_denied,
+            process_limit: OnceLock::new(),
         }))
+    }
+
+    /// The `RLIMIT_NPROC` of its creator counts for all tasks in it.
+    pub(crate) fn limit_processes(&self, most: u64) {
+        self.process_limit.get_or_init(|| most);
+    }
+
+    /// See [`limit_processes`](Self::limit_processes).
+    pub(crate) fn process_limit(&self) -> u64 {
+        self.process_limit.get().copied().unwrap_or(u64::MAX)
     }
 
     /// Is this the initial namespace?
@@ -272,7 +327,7 @@ impl UserNamespace {
 
     /// Writes the user-id map; `lower` ids are those of the parent.
     ///
-    /// Differs from a write to `/proc/PID/uid_map`: whether the writer may do so is not asked.
+    /// Whether somebody may do so is not asked: that is a write to [`ProcFile::UidMap`](crate::ProcFile::UidMap).
     ///
     /// # Errors
     ///
@@ -281,28 +336,36 @@ impl UserNamespace {
     ///
     /// Kernel: `map_write()`.
     pub fn set_uid_map(&self, extents: &[IdExtent]) -> Result<()> {
-        self.set_map(&self.uid_map, extents, |parent| parent.uid_map.get())
+        self.set_map(IdKind::User, extents)
     }
 
     /// Writes the group-id map. Errors and differences as [`UserNamespace::set_uid_map`].
     pub fn set_gid_map(&self, extents: &[IdExtent]) -> Result<()> {
-        self.set_map(&self.gid_map, extents, |parent| parent.gid_map.get())
+        self.set_map(IdKind::Group, extents)
     }
 
-    fn set_map(
-        &self,
-        slot: &OnceLock<IdMap>,
-        extents: &[IdExtent],
-        map_of: impl Fn(&UserNamespace) -> Option<&IdMap>,
-    ) -> Result<()> {
+    fn slot(&self, kind: IdKind) -> &OnceLock<IdMap> {
+        match kind {
+            IdKind::User => &self.uid_map,
+            IdKind::Group => &self.gid_map,
+        }
+    }
+
+    /// The map of these ids, once it is written.
+    pub(crate) fn map(&self, kind: IdKind) -> Option<&IdMap> {
+        self.slot(kind).get()
+    }
+
+    pub(crate) fn set_map(&self, kind: IdKind, extents: &[IdExtent]) -> Result<()> {
         let Some(parent) = &self.parent else { return Err(Errno::EPERM) };
+        let slot = self.slot(kind);
         if slot.get().is_some() {
             return Err(Errno::EPERM);
         }
         let checked = IdMap::new(extents)?;
         let mut absolute = checked.down.to_vec();
         if !parent.is_init() {
-            let parent_map = map_of(parent).ok_or(Errno::EPERM)?;
+            let parent_map = parent.map(kind).ok_or(Errno::EPERM)?;
             for extent in &mut absolute {
                 extent.lower = parent_map.map_range_down(extent.lower, extent.count).ok_or(Errno::EPERM)?;
             }
@@ -314,7 +377,12 @@ impl UserNamespace {
     ///
     /// Kernel: `userns_may_setgroups()`.
     pub fn setgroups_allowed(&self) -> bool {
-        (self.is_init() || self.gid_map.get().is_some()) && self.setgroups_denied.get().is_none()
+        (self.is_init() || self.gid_map.get().is_some()) && !self.setgroups_denied()
+    }
+
+    /// Was setgroups(2) denied, here or in a namespace above before this one was made?
+    pub(crate) fn setgroups_denied(&self) -> bool {
+        self.setgroups_denied.get().is_some()
     }
 
     /// Writes "deny" to the namespace's `setgroups` file.

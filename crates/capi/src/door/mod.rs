@@ -27,7 +27,7 @@ use rcuwalk::perm::Protected;
 use rcuwalk::syscall::{Event, UserMemory};
 use rcuwalk::uapi::{NGROUPS_MAX, PATH_MAX};
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Errno, Exec, Result, Vfs};
+use rcuwalk::{Errno, Exec, ProcFile, Result, Vfs};
 use rcuwalk_host::{ImportError, ImportOptions, Progress};
 
 use crate::gate::{enter, lock};
@@ -520,6 +520,17 @@ pub extern "C" fn rcuwalk_task_thread(task: rcuwalk_handle) -> rcuwalk_handle {
     })
 }
 
+/// `ns/user`, for setns and mount_setattr.
+pub const RCUWALK_PROC_NS_USER: c_int = 0;
+/// `ns/mnt`, for setns.
+pub const RCUWALK_PROC_NS_MNT: c_int = 1;
+/// `uid_map`, to be written once.
+pub const RCUWALK_PROC_UID_MAP: c_int = 2;
+/// `gid_map`, to be written once.
+pub const RCUWALK_PROC_GID_MAP: c_int = 3;
+/// `setgroups`: `allow` or `deny` is to be written.
+pub const RCUWALK_PROC_SETGROUPS: c_int = 4;
+
 /// The ranges of an id map.
 fn extents(address: *const rcuwalk_extent, count: usize) -> Result<Vec<IdExtent>> {
     /// The kernel takes no more.
@@ -553,6 +564,33 @@ pub unsafe extern "C" fn rcuwalk_task_map_ids(
         ns.set_uid_map(&uids)?;
         ns.set_gid_map(&gids)?;
         Ok(0)
+    }) as c_int
+}
+
+/// Opens a file of /proc/PID of the task `of` in the table of `task`: RCUWALK_PROC_NS_USER and RCUWALK_PROC_NS_MNT for setns,
+/// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Whoever has the handle of a task may.
+///
+/// Errors: -ESRCH, -EINVAL (no such file), -EACCES (RCUWALK_PROC_SETGROUPS without CAP_SYS_ADMIN over the user namespace),
+/// -EMFILE, -EBUSY.
+#[unsafe(no_mangle)]
+pub extern "C" fn rcuwalk_task_open_proc(task: rcuwalk_handle, of: rcuwalk_handle, file: c_int) -> c_int {
+    enter(|| {
+        let file = match file {
+            RCUWALK_PROC_NS_USER => ProcFile::UserNs,
+            RCUWALK_PROC_NS_MNT => ProcFile::MntNs,
+            RCUWALK_PROC_UID_MAP => ProcFile::UidMap,
+            RCUWALK_PROC_GID_MAP => ProcFile::GidMap,
+            RCUWALK_PROC_SETGROUPS => ProcFile::Setgroups,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (opener, of) = (handle::task(task)?, handle::task(of)?);
+        if Arc::ptr_eq(&opener, &of) {
+            let task = lock(&opener)?;
+            return task.open_proc(&task, file).map(i64::from);
+        }
+        // A child of it is in the same namespaces; two tasks are never locked at once.
+        let of = lock(&of)?.fork();
+        lock(&opener)?.open_proc(&of, file).map(i64::from)
     }) as c_int
 }
 

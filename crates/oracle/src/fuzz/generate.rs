@@ -977,7 +977,8 @@ impl Generator {
             10 if self.rng.chance(20) => {
                 let (resource, soft) =
                     *self.rng.pick(&[(1, 100), (1, 5000), (1, u64::MAX), (7, 3), (7, 8), (7, 1024)]);
-                Op::Setrlimit { resource: Resource(resource), soft: Limit { soft } }
+                let (resource, soft) = (Resource(resource), Limit(Some(soft)));
+                Op::Setrlimit { resource, soft, hard: Limit::KEPT }
             }
             _ => Op::Getcwd { room: Room::of(*self.rng.pick(&[4096, 4096, 4096, 2, 1, 3, 0])) },
         }

@@ -8,13 +8,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Arg;
+use crate::backend::THREAD;
 use crate::host::exec;
 use crate::identity::Identity;
 use crate::op::Op;
 use crate::outcome::Outcome;
 use crate::raw;
-use crate::sys::{Frame, Nr, SingleThreaded, exit_now, nr};
-use crate::words::CapSet;
+use crate::sys::{Frame, Nr, SingleThreaded, exit_now, move_fd, nr};
+use crate::words::{CapSet, ProcFile};
 
 /// Descriptors of the runner lie at or above this number, those of rows below.
 pub(super) const FIRST_PRIVATE_FD: i32 = 900;
@@ -26,6 +27,8 @@ pub(super) enum Request {
     Calls(Vec<Op>),
     /// Fork, with these flags of clone(2); the child serves the spare channel of this number.
     Fork(usize, u64),
+    /// Let other tasks look at this one as it lets itself.
+    Open,
 }
 
 /// What a task answers.
@@ -37,7 +40,7 @@ pub(super) enum Answer {
     NotReady(String),
     /// The answers to the calls.
     Outcomes(Vec<Outcome>),
-    /// The process id of the forked child.
+    /// The number of the forked child.
     Forked(i32),
     /// The error number of the clone(2).
     NotForked(i32),
@@ -66,7 +69,8 @@ pub(crate) fn receive<T: DeserializeOwned>(stream: &mut UnixStream) -> Result<Op
 
 /// What a task process has.
 pub(super) struct Task {
-    pub(super) single: SingleThreaded,
+    /// What makes forking safe; gone once there is a second thread.
+    pub(super) single: Option<SingleThreaded>,
     pub(super) channel: UnixStream,
     /// Channels for children it may fork.
     pub(super) spares: Vec<Option<UnixStream>>,
@@ -85,31 +89,54 @@ impl Task {
         if send(&mut self.channel, &answer).is_err() || !ready {
             exit_now(1);
         }
-        self.serve_requests()
+        self.serve_requests();
+        exit_now(0)
     }
 
-    fn serve_requests(&mut self) -> ! {
-        loop {
-            let answer = match receive(&mut self.channel) {
-                Ok(Some(Request::Calls(ops))) => {
-                    Answer::Outcomes(ops.iter().map(|op| self.perform(op)).collect())
-                }
-                Ok(Some(Request::Fork(spare, flags))) => self.fork(spare, flags),
-                Ok(None) | Err(_) => exit_now(0),
+    /// Serves until the channel closes.
+    fn serve_requests(&mut self) {
+        while let Ok(Some(request)) = receive(&mut self.channel) {
+            let answer = match request {
+                Request::Calls(ops) => Answer::Outcomes(ops.iter().map(|op| self.perform(op)).collect()),
+                Request::Fork(spare, THREAD) => self.thread(spare).unwrap_or_else(Answer::NotReady),
+                Request::Fork(spare, flags) => self.fork(spare, flags),
+                Request::Open => be_dumpable().map_or_else(Answer::NotReady, |()| Answer::Ready),
             };
             if send(&mut self.channel, &answer).is_err() {
-                exit_now(1);
+                return;
             }
         }
     }
 
+    /// Starts a thread that serves the spare channel of this number. It makes its calls when it is told to, as others do.
+    fn thread(&mut self, spare: usize) -> Result<Answer, String> {
+        let channel = self.spares.get_mut(spare).and_then(Option::take);
+        let channel = channel.ok_or("no channel is left for a thread")?;
+        let proc = move_fd(self.proc.try_clone().map_err(|e| e.to_string())?, FIRST_PRIVATE_FD)
+            .map_err(|e| e.to_string())?;
+        self.single = None;
+        let (tell, told) = std::sync::mpsc::channel();
+        let work = move || {
+            // Nobody listens only if this process is about to end.
+            let _ = tell.send(must("gettid", nr::gettid, |_| ()));
+            let mut task = Task { single: None, channel, spares: Vec::new(), proc };
+            if send(&mut task.channel, &Answer::Ready).is_ok() {
+                task.serve_requests();
+            }
+        };
+        std::thread::Builder::new().spawn(work).map_err(|e| e.to_string())?;
+        let tid = told.recv().map_err(|e| e.to_string())??;
+        Ok(Answer::Forked(tid as i32))
+    }
+
     fn fork(&mut self, spare: usize, flags: u64) -> Answer {
+        let Some(single) = &self.single else { return Answer::NotReady(THREADS.to_owned()) };
         let Some(channel) = self.spares.get_mut(spare).and_then(Option::take) else {
             return Answer::NotReady("no channel is left for a forked task".to_owned());
         };
         // What one closes in a shared table is closed for both.
         let shared = flags & libc::CLONE_FILES as u64 != 0;
-        match self.single.clone_process(flags) {
+        match single.clone_process(flags) {
             Err(e) => Answer::NotForked(e.raw_os_error().unwrap_or(libc::EIO)),
             Ok(Some(pid)) => {
                 if shared {
@@ -125,7 +152,8 @@ impl Task {
                 if send(&mut self.channel, &Answer::Ready).is_err() {
                     exit_now(1);
                 }
-                self.serve_requests()
+                self.serve_requests();
+                exit_now(0)
             }
         }
     }
@@ -133,16 +161,48 @@ impl Task {
     /// Makes a call.
     fn perform(&self, op: &Op) -> Outcome {
         match op {
-            Op::Execve { .. } | Op::Execveat { .. } | Op::Execvp { .. } => exec::perform(&self.single, op),
+            Op::Execve { .. } | Op::Execveat { .. } | Op::Execvp { .. } => match &self.single {
+                Some(single) => exec::perform(single, op),
+                None => Outcome::Broken(THREADS.to_owned()),
+            },
             Op::OpenUserns { uid_map, gid_map } => {
-                match super::world::open_userns(&self.single, self.proc.as_raw_fd(), uid_map, gid_map) {
+                let Some(single) = &self.single else { return Outcome::Broken(THREADS.to_owned()) };
+                match super::world::open_userns(single, self.proc.as_raw_fd(), uid_map, gid_map) {
                     Ok(fd) => lowest_copy(&fd),
                     Err(why) => Outcome::Broken(why),
                 }
             }
+            Op::OpenProc { file, of } => self.open_proc(*file, &of.0),
             op => plain(op),
         }
     }
+
+    /// Opens a file of the task whose number is `of`, or of this one.
+    fn open_proc(&self, file: ProcFile, of: &str) -> Outcome {
+        if let Err(why) = be_dumpable() {
+            return Outcome::Broken(why);
+        }
+        let name = ProcFile::NAMES.iter().find(|(_, value)| *value == file.0).map_or("", |(name, _)| name);
+        let whose = if of.is_empty() { "thread-self" } else { of };
+        let mut frame = Frame::new();
+        frame.int(self.proc.as_raw_fd() as u64);
+        frame.string(format!("{whose}/{}", name.replace("ns_", "ns/")).as_bytes());
+        let flags = if name.starts_with("ns_") { libc::O_RDONLY } else { libc::O_WRONLY };
+        frame.int(flags as u64);
+        frame.int(0);
+        match frame.call(nr::openat) {
+            Ok(fd) => Outcome::Fd(fd as i32),
+            Err(errno) => Outcome::Error(errno),
+        }
+    }
+}
+
+/// What cannot be done any more when a process has a second thread.
+const THREADS: &str = "a process with threads cannot fork here";
+
+/// Makes what `/proc` shows of this process its own: changes of credentials have made it root's.
+fn be_dumpable() -> Result<(), String> {
+    prctl("PR_SET_DUMPABLE", libc::PR_SET_DUMPABLE, [1, 0]).map(drop)
 }
 
 /// A copy of `fd` at the lowest free number, as if the task had opened it.

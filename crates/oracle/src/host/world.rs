@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, plain, receive, send};
 use super::{Place, sweep};
-use crate::args::IdMap;
+use crate::args::{IdMap, Name};
 use crate::backend::{TaskId, World};
 use crate::identity::Identity;
 use crate::op::Op;
 use crate::outcome::Outcome;
 use crate::sys::{Frame, SingleThreaded, exit_now, move_fd, nr, wait};
+use crate::words::ProcFile;
 
 /// How many tasks a world can fork from others.
 const SPARES: usize = 4;
@@ -142,7 +143,7 @@ impl HostWorld {
         let mut keep: Vec<i32> = spares.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         keep.extend([channel.as_raw_fd(), proc.as_raw_fd()]);
         close_all_but(&mut keep)?;
-        Ok(Task { single: self.single.clone(), channel, spares, proc })
+        Ok(Task { single: Some(self.single.clone()), channel, spares, proc })
     }
 
     fn ask(&mut self, task: TaskId, request: &Request) -> Result<Answer, String> {
@@ -348,6 +349,14 @@ impl World for HostWorld {
             }
             other => Err(Outcome::Broken(format!("fork: {other:?}"))),
         }
+    }
+
+    fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome {
+        let pid = match self.ask(of, &Request::Open) {
+            Ok(Answer::Ready) => self.tasks[of].pid,
+            other => return Outcome::Broken(format!("letting others look: {other:?}")),
+        };
+        self.call(task, &Op::OpenProc { file, of: Name(pid.to_string()) })
     }
 
     fn call(&mut self, task: TaskId, op: &Op) -> Outcome {

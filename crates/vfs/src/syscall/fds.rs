@@ -157,8 +157,12 @@ impl Call<'_> {
             Some(offset) => task.pwrite(fd, data, offset),
             None => task.write(fd, data),
         };
-        // Whether it can be written to at all comes before what is written.
-        write(self.task, &[], 0)?;
+        // Whether it can be written to at all comes before what is written; but where nothing is a mistake of its own.
+        if let Err(errno) = write(self.task, &[], 0)
+            && (buffers.iter().all(|&(_, len)| len == 0) || !self.task.is_node(fd))
+        {
+            return Err(errno);
+        }
         let mut piece = Vec::new();
         let mut total = 0;
         for &(address, len) in buffers {

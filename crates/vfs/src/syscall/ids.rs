@@ -3,6 +3,7 @@
 use super::{Answer, Call, done};
 use crate::cred::CapSet;
 use crate::errno::{Errno, Result};
+use crate::fork::Rlimit;
 use crate::process::CapData;
 use crate::uapi::NGROUPS_MAX;
 
@@ -243,40 +244,20 @@ impl Call<'_> {
     }
 }
 
-/// A limit that the engine knows. There are no hard limits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Limit {
-    FileSize,
-    Stack,
-    Descriptors,
-}
-
-impl Limit {
-    fn of(resource: u32) -> Result<Limit> {
-        match resource {
-            1 => Ok(Limit::FileSize),
-            3 => Ok(Limit::Stack),
-            7 => Ok(Limit::Descriptors),
-            _ => Err(Errno::EINVAL),
-        }
-    }
-}
-
 /// Limits.
 impl Call<'_> {
     pub(super) fn getrlimit(&mut self) -> Answer {
-        let limit = Limit::of(self.uint(0))?;
+        let limit = self.task.getrlimit(self.uint(0))?;
         self.put_limit(1, limit)
     }
 
     pub(super) fn setrlimit(&mut self) -> Answer {
-        let new = self.words(self.args[1])?;
-        self.set_limit(Limit::of(self.uint(0))?, new)
+        let [cur, max] = self.words(self.args[1])?;
+        done(self.task.setrlimit(self.uint(0), Rlimit { cur, max }))
     }
 
     /// Kernel: kernel/sys.c `prlimit64()`.
     pub(super) fn prlimit64(&mut self) -> Answer {
-        let limit = Limit::of(self.uint(1))?;
         let new = match self.args[2] {
             0 => None,
             address => Some(self.words(address)?),
@@ -284,41 +265,14 @@ impl Call<'_> {
         if !self.is_self(self.int(0)) {
             return Err(Errno::ESRCH);
         }
-        let old = self.limit(limit);
-        new.map_or(Ok(0), |new| self.set_limit(limit, new))?;
-        if self.args[3] == 0 { Ok(0) } else { self.put_words(3, old) }
-    }
-
-    /// The soft limit, and that there is no hard one.
-    fn limit(&self, limit: Limit) -> [u64; 2] {
-        let soft = match limit {
-            Limit::FileSize => self.task.fsize_limit(),
-            Limit::Stack => self.task.stack_limit(),
-            Limit::Descriptors => self.task.process.limits.nofile(),
-        };
-        [soft, u64::MAX]
-    }
-
-    fn put_limit(&mut self, i: usize, limit: Limit) -> Answer {
-        let words = self.limit(limit);
-        self.put_words(i, words)
-    }
-
-    fn put_words(&mut self, i: usize, words: [u64; 2]) -> Answer {
-        self.put(i, words.map(u64::to_ne_bytes).as_flattened())
-    }
-
-    fn set_limit(&mut self, limit: Limit, [soft, hard]: [u64; 2]) -> Answer {
-        /// `/proc/sys/fs/nr_open`.
-        const NR_OPEN: u64 = 1 << 20;
-        if soft > hard {
-            return Err(Errno::EINVAL);
+        let old = self.task.getrlimit(self.uint(1))?;
+        if let Some([cur, max]) = new {
+            self.task.setrlimit(self.uint(1), Rlimit { cur, max })?;
         }
-        match limit {
-            Limit::FileSize => self.task.set_fsize_limit(soft),
-            Limit::Stack => self.task.set_stack_limit(soft),
-            Limit::Descriptors => self.task.set_nofile_limit(soft.min(NR_OPEN) as usize),
-        }
-        Ok(0)
+        if self.args[3] == 0 { Ok(0) } else { self.put_limit(3, old) }
+    }
+
+    fn put_limit(&mut self, i: usize, limit: Rlimit) -> Answer {
+        self.put(i, [limit.cur, limit.max].map(u64::to_ne_bytes).as_flattened())
     }
 }

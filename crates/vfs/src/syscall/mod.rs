@@ -122,7 +122,7 @@ calls! {
     93 FCHOWN fchown "fchown(2)";
     94 LCHOWN lchown "lchown(2)";
     95 UMASK umask "umask(2)";
-    97 GETRLIMIT getrlimit "getrlimit(2): `RLIMIT_FSIZE`, `RLIMIT_STACK`, `RLIMIT_NOFILE`";
+    97 GETRLIMIT getrlimit "getrlimit(2): `RLIMIT_FSIZE`, `RLIMIT_STACK`, `RLIMIT_NPROC`, `RLIMIT_NOFILE`";
     102 GETUID getuid "getuid(2)";
     104 GETGID getgid "getgid(2)";
     105 SETUID setuid "setuid(2)";
@@ -190,7 +190,7 @@ calls! {
     296 PWRITEV pwritev "pwritev(2)";
     302 PRLIMIT64 prlimit64 "prlimit(2), of the task itself: as [`GETRLIMIT`]";
     306 SYNCFS syncfs "syncfs(2)";
-    308 SETNS setns "setns(2): the engine has no descriptors of namespaces";
+    308 SETNS setns "setns(2): the descriptor is one of [`Task::open_proc`]";
     316 RENAMEAT2 renameat2 "renameat2(2)";
     322 EXECVEAT execveat "execveat(2)";
     326 COPY_FILE_RANGE copy_file_range "copy_file_range(2)";

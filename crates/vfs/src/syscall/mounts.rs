@@ -97,13 +97,7 @@ impl Call<'_> {
         done(self.task.unshare(self.args[0]))
     }
 
-    /// Kernel: kernel/nsproxy.c `setns()`.
     pub(super) fn setns(&mut self) -> Answer {
-        const CLONE_NEWUSER: i32 = 0x1000_0000;
-        let ns = self.task.user_ns_of(self.int(0))?;
-        if self.int(1) != 0 && self.int(1) != CLONE_NEWUSER {
-            return Err(Errno::EINVAL);
-        }
-        done(self.task.enter_user_ns(&ns))
+        done(self.task.setns(self.int(0), self.int(1)))
     }
 }
