@@ -56,6 +56,21 @@ struct timespec;
 // rcuwalk_import: leave out extended attributes, and with them ACLs and file capabilities.
 #define RCUWALK_IMPORT_NO_XATTRS 4
 
+// `ns/user`, for setns and mount_setattr.
+#define RCUWALK_PROC_NS_USER 0
+
+// `ns/mnt`, for setns.
+#define RCUWALK_PROC_NS_MNT 1
+
+// `uid_map`, to be written once.
+#define RCUWALK_PROC_UID_MAP 2
+
+// `gid_map`, to be written once.
+#define RCUWALK_PROC_GID_MAP 3
+
+// `setgroups`: `allow` or `deny` is to be written.
+#define RCUWALK_PROC_SETGROUPS 4
+
 // Names a file system, a task or a program. Positive; a function that makes one returns it, or a negated error number.
 typedef int64_t rcuwalk_handle;
 
@@ -253,6 +268,15 @@ int rcuwalk_task_map_ids(rcuwalk_handle task,
                          size_t nuids,
                          const struct rcuwalk_extent *gids,
                          size_t ngids);
+
+// Opens a file of /proc/PID of the task `of` in the table of `task`: RCUWALK_PROC_NS_USER and RCUWALK_PROC_NS_MNT for setns,
+// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Whoever has the handle of a task may.
+//
+// Errors: -ESRCH, -EINVAL (no such file), -EACCES (RCUWALK_PROC_SETGROUPS without CAP_SYS_ADMIN over the user namespace),
+// -EMFILE, -EBUSY.
+int rcuwalk_task_open_proc(rcuwalk_handle task,
+                           rcuwalk_handle of,
+                           int file);
 
 // A descriptor of a new user namespace with these maps, in the table of `task`: for mount_setattr with MOUNT_ATTR_IDMAP.
 //

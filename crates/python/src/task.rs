@@ -20,13 +20,10 @@ use crate::vfs::PyVfs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rcuwalk::uapi::{
-    AT_FDCWD, CLONE_FILES, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FD_CLOEXEC, O_CLOEXEC,
-    O_NONBLOCK,
+    AT_FDCWD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FD_CLOEXEC, O_CLOEXEC, O_NONBLOCK,
 };
-use rcuwalk::userns::UserNamespace;
-use rcuwalk::{CloneFlags, Cred, Errno, Result, Task};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use rcuwalk::{CloneFlags, Cred, Result, Task};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// A process in a file system.
 #[pyclass(name = "Task", module = "rcuwalk", frozen, subclass, weakref)]
@@ -38,8 +35,6 @@ pub(crate) struct PyTask {
     vfs: Py<PyVfs>,
     /// What is added to the engine's descriptors, so that they cannot be taken for the interpreter's own.
     fd_base: i32,
-    /// User namespaces that descriptors stand for: the engine has no such descriptors.
-    namespaces: Arc<Mutex<HashMap<i32, Arc<UserNamespace>>>>,
 }
 
 impl PyTask {
@@ -146,7 +141,7 @@ impl PyTask {
             let shared = Arc::clone(&vfs.get().0);
             let task = RwLock::new(shared.vfs.task(cred.unwrap_or_else(Cred::root)));
             let (vfs, fd_base) = (vfs.clone().unbind(), fd_base.unwrap_or(0));
-            return Ok(PyTask { task, shared, vfs, fd_base, namespaces: Arc::default() });
+            return Ok(PyTask { task, shared, vfs, fd_base });
         }
         let Ok(origin) = origin.cast::<PyTask>() else {
             return Err(PyTypeError::new_err("a task comes from a Vfs or from a Task"));
@@ -164,13 +159,8 @@ impl PyTask {
         if let Some(cred) = cred {
             task.set_cred(cred);
         }
-        let shares_files = how == "thread" || how == "clone" && flags & CLONE_FILES != 0;
-        let namespaces = match shares_files {
-            true => Arc::clone(&origin.namespaces),
-            false => Arc::new(Mutex::new(origin.namespaces().clone())),
-        };
         let (vfs, fd_base) = (origin.vfs.clone_ref(py), fd_base.unwrap_or(origin.fd_base));
-        Ok(PyTask { task: RwLock::new(task), shared: Arc::clone(&origin.shared), vfs, fd_base, namespaces })
+        Ok(PyTask { task: RwLock::new(task), shared: Arc::clone(&origin.shared), vfs, fd_base })
     }
 
     /// The file system.
@@ -193,7 +183,6 @@ impl PyTask {
 
     /// `os.close`
     fn close(&self, py: Python<'_>, fd: i32) -> PyResult<()> {
-        self.namespaces().remove(&self.fd_in(fd));
         self.on(py, "close", fd, |task, fd| task.close(fd))
     }
 
@@ -300,13 +289,4 @@ impl PyTask {
     }
 }
 
-impl PyTask {
-    fn namespaces(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Arc<UserNamespace>>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a descriptor is open.
-    fn is_open(&self, fd: i32) -> Result<()> {
-        if self.held().fstat(fd).is_ok() { Ok(()) } else { Err(Errno::EBADF) }
-    }
-}
+impl PyTask {}

@@ -6,6 +6,7 @@ paths) goes through the method of `Task` that has the kernel's name.
 
 import errno
 import os
+import resource
 import stat
 import struct
 import time
@@ -628,12 +629,27 @@ def _getdents(task, call):
     return {os.fsdecode(name): NAMES.get(kind << 12, "?") for name, kind, _ino in task.getdents(call["fd"], 2730)}
 
 
+def _limit(value):
+    return resource.RLIM_INFINITY if value == "infinity" else value
+
+
+def _resource(call):
+    name = call["resource"]
+    return getattr(resource, name) if hasattr(resource, name) else int(name)
+
+
 def _setrlimit(task, call):
-    resource = call["resource"]
-    names = {"RLIMIT_FSIZE": "fsize", "RLIMIT_STACK": "stack", "RLIMIT_NOFILE": "nofile"}
-    if resource not in names:
-        raise Skip("no such limit")
-    task.setrlimit(**{names[resource]: call["soft"]})
+    which, soft = _resource(call), _limit(call["soft"])
+    if "hard" in call:
+        task.prlimit(which, (soft, _limit(call["hard"])))
+    else:
+        hard = task.prlimit(which)[1]
+        task.prlimit(which, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _getrlimit(task, call):
+    limits = task.prlimit(_resource(call))
+    return " ".join("infinity" if limit == resource.RLIM_INFINITY else str(limit) for limit in limits).encode()
 
 
 def _vector(call, key):
@@ -733,6 +749,7 @@ CALLS = {
         "readlink": _readlink,
         "readlinkat": _readlink,
         "getcwd": _getcwd,
+        "getrlimit": _getrlimit,
     },
     "stat": dict.fromkeys(["stat", "lstat", "fstat", "newfstatat"], _stat),
     "statx": {
@@ -746,6 +763,7 @@ CALLS = {
         "dup2": lambda t, c: t.dup2(c["fd"], c["newfd"]),
         "dup3": lambda t, c: t.dup3(c["fd"], c["newfd"], word(c.get("flags", 0))),
         "open_tree": lambda t, c: t.open_tree(path(c["path"]), word(c.get("flags", 0)), dir_fd=_dir(c)),
+        "open_proc": None,
         "open_userns": lambda t, c: t.open_userns(extents(c["uid_map"]), extents(c["gid_map"])),
     },
     "number": {
@@ -812,11 +830,13 @@ CALLS = {
         "mount_setattr": _mount_setattr,
         "move_mount": _move_mount,
         "unshare": lambda t, c: t.unshare(word(c["flags"])),
+        "setns": lambda t, c: t.setns(c["fd"], word(c.get("nstype", 0))),
         "fsync": lambda t, c: t.fsync(c["fd"]),
         "fdatasync": lambda t, c: t.fdatasync(c["fd"]),
         "flock": lambda t, c: t.flock(c["fd"], word(c["operation"])),
         "pivot_root": lambda t, c: t.pivot_root(path(c["new_root"]), path(c["put_old"])),
         "fork": None,
+        "thread": None,
         "map_ids": lambda t, c: t.map_ids(extents(c["uid_map"]), extents(c["gid_map"])),
     },
 }
@@ -1003,7 +1023,11 @@ class Row:
 
     def fork(self, task, name, call):
         child, flags = call["child"], word(call.get("flags", 0))
-        self.tasks[child] = task.clone(flags) if flags else task.fork()
+        if call["op"] == "thread":
+            self.tasks[child] = task.thread()
+        else:
+            # fork never fails for want of processes.
+            self.tasks[child] = task.clone(flags)
         self.descriptors[child] = dict(self.descriptors[name])
 
     def one(self, task, name, call):
@@ -1016,7 +1040,10 @@ class Row:
         kind, expect = KIND[call["op"]], call["expect"]
         wanted = expect.get("errno") if isinstance(expect, dict) else expect
         try:
-            if call["op"] == "fork":
+            if call["op"] == "open_proc":
+                of = self.task(call["of"]) if "of" in call else None
+                answer = task.open_proc(call["file"].replace("ns_", "ns/"), of)
+            elif call["op"] in ("fork", "thread"):
                 answer = self.fork(task, name, call)
             else:
                 answer = CALLS[kind][call["op"]](task, call)

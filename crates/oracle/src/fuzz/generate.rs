@@ -22,8 +22,8 @@ use crate::tree::{Contents, Entry, Object};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, CapSet, Capability, CloneFlags, FallocateMode, FcntlCommand,
     FlockOperation, InodeFlags, LockCommand, LockKind, Mode, MountAttributes, MountFlags, MoveMountFlags,
-    OpenFlags, OpenTreeFlags, RenameFlags, ResolveFlags, Resource, Securebits, StatxMask, UmountFlags,
-    UnshareFlags, Whence, XattrFlags,
+    OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, ResolveFlags, Resource, Securebits, StatxMask,
+    UmountFlags, UnshareFlags, Whence, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.
@@ -65,6 +65,8 @@ const MODES: [u64; 20] = [
 const CAPS: [u64; 9] =
     [1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 6 | 1 << 7, 1 << 8, 1 << 21, 1 << 27 | 1 << 18];
 
+/// Descriptors from here on are no others' than those of `/proc`.
+const OUT_OF_THE_WAY: i64 = 100;
 /// Calls in a program.
 const STEPS: usize = 96;
 /// Calls between snapshots.
@@ -119,6 +121,14 @@ pub struct Generator {
     namespaces: bool,
     /// Tasks that have made one.
     unshared: Vec<bool>,
+    /// Descriptors of files of `/proc` that each task has, and which file it is.
+    proc: Vec<Vec<(i32, u64)>>,
+    /// The file of `/proc` that was opened last.
+    opened: u64,
+    /// Tasks whose effective user id is the one that files are opened with.
+    own: Vec<bool>,
+    /// Tasks in a process with others.
+    threaded: Vec<bool>,
 }
 
 impl Generator {
@@ -138,6 +148,10 @@ impl Generator {
             mounts,
             namespaces,
             unshared: Vec::new(),
+            proc: Vec::new(),
+            opened: 0,
+            own: Vec::new(),
+            threaded: Vec::new(),
         }
     }
 
@@ -155,6 +169,9 @@ impl Generator {
         let mut run = Run::start(&program, world)?;
         self.open = vec![Vec::new(); program.tasks.len()];
         self.unshared = vec![false; program.tasks.len()];
+        self.proc = vec![Vec::new(); program.tasks.len()];
+        self.own = program.tasks.iter().map(|who| who.uids[1] == who.uids[3]).collect();
+        self.threaded = vec![false; program.tasks.len()];
         (self.tasks, self.unforked) = (program.tasks.len(), program.tasks.len());
         if self.mounts && self.rng.chance(40) {
             self.open_userns(&program.tasks);
@@ -187,13 +204,33 @@ impl Generator {
 
     /// Takes notice of what the guide answered.
     fn learn(&mut self, op: &Op, outcome: &Outcome, kind: u32) {
-        if let (Op::Fork { .. }, Outcome::Done) = (op, outcome) {
+        if let (Op::Fork { .. } | Op::Thread { .. }, Outcome::Done) = (op, outcome) {
+            let thread = matches!(op, Op::Thread { .. });
+            self.threaded[self.task] |= thread;
+            self.threaded.push(thread);
             self.open.push(self.open[self.task].clone());
+            self.proc.push(self.proc[self.task].clone());
+            self.own.push(self.own[self.task]);
             self.unshared.push(self.unshared[self.task]);
             self.tasks += 1;
         }
+        let changes_ids = matches!(
+            op,
+            Op::Setuid { .. } | Op::Setreuid { .. } | Op::Setresuid { .. } | Op::Setfsuid { .. }
+        );
+        self.own[self.task] &= !changes_ids;
         let open = &mut self.open[self.task];
         match (op, outcome) {
+            // What it is is the same; what it looks like is not. It goes where nothing comes upon it by accident.
+            (Op::OpenProc { file, .. }, Outcome::Fd(fd)) => {
+                self.opened = file.0;
+                let (fd, command) = (Fd::Raw(*fd), FcntlCommand(libc::F_DUPFD as u64));
+                let fcntl = Op::Fcntl { fd: fd.clone(), command, arg: Int(OUT_OF_THE_WAY) };
+                self.next.extend([fcntl, Op::Close { fd }]);
+            }
+            (Op::Fcntl { arg: Int(OUT_OF_THE_WAY), .. }, Outcome::Number(fd)) => {
+                self.proc[self.task].push((*fd as i32, self.opened));
+            }
             // The engine has nothing of its own behind that descriptor; it is for idmapped mounts alone.
             (Op::OpenUserns { .. }, Outcome::Fd(fd)) => self.idmap(*fd),
             (Op::Close { fd }, Outcome::Done) => open.retain(|known| known.fd != fd.raw()),
@@ -972,14 +1009,24 @@ impl Generator {
                 // Sharing nothing, what CLONE_FS shares, descriptors, both.
                 let flags = CloneFlags(*self.rng.pick(&[0, 0, 0, 0x200, 0x400, 0x600]));
                 // The host's side can fork so often.
-                if self.tasks < self.unforked + FORKS { Op::Fork { child, flags } } else { Op::Getgroups {} }
+                match self.tasks < self.unforked + FORKS {
+                    true if self.rng.chance(20) => Op::Thread { child },
+                    // Not where it has threads.
+                    true if !self.threaded[self.task] => Op::Fork { child, flags },
+                    _ => Op::Getgroups {},
+                }
             }
             10 if self.rng.chance(20) => {
                 let (resource, soft) =
                     *self.rng.pick(&[(1, 100), (1, 5000), (1, u64::MAX), (7, 3), (7, 8), (7, 1024)]);
-                let (resource, soft) = (Resource(resource), Limit(Some(soft)));
-                Op::Setrlimit { resource, soft, hard: Limit::KEPT }
+                // The host's side needs some descriptors of its own.
+                let hard = if resource == 1 { [100, 6000, u64::MAX] } else { [2000, 3000, 4000] };
+                let hard = self.rng.chance(30).then(|| *self.rng.pick(&hard));
+                let (resource, soft, hard) = (Resource(resource), Limit(Some(soft)), Limit(hard));
+                Op::Setrlimit { resource, soft, hard }
             }
+            // Of the others, systems start with their own.
+            10 if self.rng.chance(10) => Op::Getrlimit { resource: Resource(1) },
             _ => Op::Getcwd { room: Room::of(*self.rng.pick(&[4096, 4096, 4096, 2, 1, 3, 0])) },
         }
     }
@@ -1126,6 +1173,15 @@ impl Generator {
     }
 
     fn namespace(&mut self) -> Op {
+        match self.rng.below(10) {
+            0..3 => return self.open_proc(),
+            3..5 => {
+                let nstype = *self.rng.pick(&[0, 0, 0x2_0000, 0x1000_0000]);
+                return Op::Setns { fd: self.proc_fd(true), nstype: UnshareFlags(nstype) };
+            }
+            5..7 => return self.write_proc(),
+            _ => {}
+        }
         if self.unshared[self.task] {
             // Fails the second time.
             let map =
@@ -1137,7 +1193,40 @@ impl Generator {
         Op::Unshare { flags: UnshareFlags(flags) }
     }
 
+    /// Opens a file of the task's own. Those to be written are the effective user's, whom the kernel asks as any other file's.
+    fn open_proc(&mut self) -> Op {
+        let files = if self.own[self.task] { [0, 1, 2, 2, 3, 4] } else { [0, 0, 1, 1, 1, 1] };
+        let file = *self.rng.pick(&files);
+        Op::OpenProc { file: ProcFile(file), of: Name::default() }
+    }
+
+    /// A descriptor of a file of `/proc`, if there is one: a namespace, or one to be written.
+    fn proc_fd(&mut self, namespace: bool) -> Fd {
+        let open: Vec<i32> = self.proc[self.task]
+            .iter()
+            .filter(|(_, file)| (*file < 2) == namespace)
+            .map(|(fd, _)| *fd)
+            .collect();
+        if open.is_empty() { self.fd() } else { Fd::Raw(*self.rng.pick(&open)) }
+    }
+
+    fn write_proc(&mut self) -> Op {
+        let (id, group) = (*self.rng.pick(&IDS), *self.rng.pick(&GROUPS));
+        let text = match self.rng.below(8) {
+            0 => "deny".to_owned(),
+            1 => "allow".to_owned(),
+            2 => format!("0 {id} 1\n5 1001 2\n"),
+            3 => format!("0 {group} 1\n1 {id}"),
+            4 => format!("7 {group} 1"),
+            _ => format!("0 {id} 1"),
+        };
+        Op::Write { fd: self.proc_fd(false), data: Data(Mem::Bytes(text.into_bytes())) }
+    }
+
     fn execute(&mut self) -> Op {
+        if self.threaded[self.task] {
+            return Op::Getgroups {};
+        }
         let argv = Vector::Strings(vec![Mem::Bytes(b"x".to_vec()), Mem::Bytes(b"y".to_vec())]);
         let envp = Vector::default();
         if self.rng.chance(50) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Fd, Struct};
-use crate::backend::{TaskId, World};
+use crate::backend::{THREAD, TaskId, World};
 use crate::expect::Expect;
 use crate::fuzz::snapshot::{self, Snapshot};
 use crate::identity::Identity;
@@ -189,12 +189,17 @@ impl<'a> Run<'a> {
             self.trace.outcomes.extend(ops.iter().map(|_| Outcome::Broken("no such task".to_owned())));
             return;
         };
-        for part in ops.chunk_by(|a, b| !matches!(a, Op::Fork { .. }) && !matches!(b, Op::Fork { .. })) {
-            let [Op::Fork { child, flags }] = part else {
-                self.trace.outcomes.extend(self.world.calls(id, part));
-                continue;
+        let makes_a_task = |op: &Op| matches!(op, Op::Fork { .. } | Op::Thread { .. });
+        for part in ops.chunk_by(|a, b| !makes_a_task(a) && !makes_a_task(b)) {
+            let (child, flags) = match part {
+                [Op::Fork { child, flags }] => (child, flags.0),
+                [Op::Thread { child }] => (child, THREAD),
+                part => {
+                    self.trace.outcomes.extend(self.world.calls(id, part));
+                    continue;
+                }
             };
-            let outcome = match (self.world.fork(id, flags.0), child.0.strip_prefix('t').map(str::parse)) {
+            let outcome = match (self.world.fork(id, flags), child.0.strip_prefix('t').map(str::parse)) {
                 (Ok(id), Some(Ok(number))) => {
                     self.tasks.insert(number, id);
                     Outcome::Done

@@ -3,11 +3,12 @@
 use super::PyTask;
 use crate::cred::cap_set;
 use crate::error::Answer;
+use crate::gate;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rcuwalk::cred::CapSet;
-use rcuwalk::{CapData, Result, Task};
+use rcuwalk::{CapData, Result, Rlimit, Task};
 
 /// An id as `os` takes it: -1 is the one that means none.
 pub(super) fn id(value: i64) -> PyResult<u32> {
@@ -242,5 +243,17 @@ impl PyTask {
                 task.set_stack_limit(limit);
             }
         });
+    }
+
+    /// `resource.prlimit` of this task: the soft and the hard limit as they were, `RLIM_INFINITY` for none.
+    #[pyo3(signature = (resource, limits=None))]
+    fn prlimit(&self, py: Python<'_>, resource: u32, limits: Option<(i64, i64)>) -> PyResult<(i64, i64)> {
+        let _gate = gate::enter();
+        let task = self.held();
+        let old = task.getrlimit(resource).plain(py)?;
+        if let Some((cur, max)) = limits {
+            task.setrlimit(resource, Rlimit { cur: cur as u64, max: max as u64 }).plain(py)?;
+        }
+        Ok((old.cur as i64, old.max as i64))
     }
 }

@@ -4,11 +4,10 @@ use super::PyTask;
 use crate::args::PathArg;
 use crate::error::Answer;
 use crate::gate;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rcuwalk::uapi::{AT_FDCWD, O_PATH};
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Errno, MountAttr, Result};
-use std::sync::Arc;
+use rcuwalk::{MountAttr, ProcFile, Result};
 
 /// First id inside, first id outside, how many.
 type Extent = (u32, u32, u32);
@@ -47,7 +46,7 @@ impl PyTask {
         self.at(&target, ("umount", None, true), |task, _, target| task.umount2(target, flags))
     }
 
-    /// mount_setattr(2); `userns_fd` comes from `open_userns`.
+    /// mount_setattr(2); `userns_fd` comes from `open_userns` or `open_proc`.
     #[pyo3(signature = (path, flags=0, *, attr_set=0, attr_clr=0, propagation=0, userns_fd=None, dir_fd=None))]
     #[allow(clippy::too_many_arguments)]
     fn mount_setattr(
@@ -62,11 +61,7 @@ impl PyTask {
     ) -> PyResult<()> {
         let path = PathArg::new("mount_setattr", path)?;
         let fd = self.fd_in(userns_fd.unwrap_or(-1));
-        let userns = match self.namespaces().get(&fd) {
-            _ if self.is_open(fd).is_err() => Err(Errno::EBADF),
-            Some(ns) => Ok(Arc::clone(ns)),
-            None => Err(Errno::EINVAL),
-        };
+        let userns = self.held().user_ns_of(fd);
         let attr = MountAttr { set: attr_set, clr: attr_clr, propagation, userns };
         self.at(&path, ("mount", dir_fd, true), |task, dir, path| task.mount_setattr(dir, path, flags, &attr))
     }
@@ -118,10 +113,35 @@ impl PyTask {
         let _gate = gate::enter();
         let made = UserNamespace::new_child(&UserNamespace::init(), 0, 0, true).and_then(|ns| {
             write_maps(&ns, &uid_map, &gid_map)?;
-            Ok((self.held().openat(AT_FDCWD, b"/", O_PATH, 0)?, ns))
+            self.held().open_user_ns(&ns)
         });
-        let (fd, ns) = made.plain(py)?;
-        self.namespaces().insert(fd, ns);
+        Ok(self.fd_out(made.plain(py)?))
+    }
+
+    /// Opens a file of `/proc/PID` of the task `of`, or of this one: `ns/user` and `ns/mnt` for `setns`, `uid_map`, `gid_map`
+    /// and `setgroups` to be written. Whoever has a task may.
+    #[pyo3(signature = (file, of=None))]
+    fn open_proc(&self, py: Python<'_>, file: &str, of: Option<&Bound<'_, PyTask>>) -> PyResult<i32> {
+        let file = match file {
+            "ns/user" => ProcFile::UserNs,
+            "ns/mnt" => ProcFile::MntNs,
+            "uid_map" => ProcFile::UidMap,
+            "gid_map" => ProcFile::GidMap,
+            "setgroups" => ProcFile::Setgroups,
+            _ => return Err(PyValueError::new_err(format!("no file {file:?}"))),
+        };
+        let _gate = gate::enter();
+        // A child of it is in the same namespaces; two tasks are never locked at once.
+        let of = of.map(|of| of.get().held().fork());
+        let task = self.held();
+        let fd = task.open_proc(of.as_ref().unwrap_or(&task), file).plain(py)?;
         Ok(self.fd_out(fd))
+    }
+
+    /// `os.setns`
+    #[pyo3(signature = (fd, nstype=0))]
+    fn setns(&self, py: Python<'_>, fd: i32, nstype: i32) -> PyResult<()> {
+        let fd = self.fd_in(fd);
+        self.become_(py, |task| task.setns(fd, nstype)).plain(py)
     }
 }

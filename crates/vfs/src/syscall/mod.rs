@@ -190,7 +190,7 @@ calls! {
     296 PWRITEV pwritev "pwritev(2)";
     302 PRLIMIT64 prlimit64 "prlimit(2), of the task itself: as [`GETRLIMIT`]";
     306 SYNCFS syncfs "syncfs(2)";
-    308 SETNS setns "setns(2): the descriptor is one of [`Task::open_proc`]";
+    308 SETNS setns "setns(2): the descriptor is one of `Task::open_proc`";
     316 RENAMEAT2 renameat2 "renameat2(2)";
     322 EXECVEAT execveat "execveat(2)";
     326 COPY_FILE_RANGE copy_file_range "copy_file_range(2)";
