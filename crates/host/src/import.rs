@@ -40,6 +40,8 @@ pub struct ImportOptions {
     pub skip: Vec<PathBuf>,
     /// The directory that takes the tree, and the attributes of the tree's top; none for the root.
     pub at: Option<NodeId>,
+    /// When it is cancelled, to give what was imported until then ([`Report::partial`]) in place of the error.
+    pub keep_partial: bool,
 }
 
 impl Default for ImportOptions {
@@ -55,6 +57,7 @@ impl Default for ImportOptions {
             threads: 0,
             skip: Vec::new(),
             at: None,
+            keep_partial: false,
         }
     }
 }
@@ -70,7 +73,8 @@ impl Default for ImportOptions {
 /// # Errors
 ///
 /// [`ImportError::Open`] if `dir` is missing or may not be read, [`ImportError::NotADirectory`],
-/// [`ImportError::Insert`] if `vfs` is full, [`ImportError::Cancelled`] after [`Progress::cancel`]. What is wrong with
+/// [`ImportError::Insert`] if `vfs` is full, [`ImportError::Cancelled`] after [`Progress::cancel`], unless
+/// [`ImportOptions::keep_partial`]. What is wrong with
 /// one entry is a [`Problem`] in the report instead.
 pub fn import_dir(
     vfs: &Vfs,
@@ -102,11 +106,16 @@ pub fn import_dir(
         scan.stop();
         result
     });
-    result?;
-    if progress.is_cancelled() {
+    let cancelled = match result {
+        Ok(()) => progress.is_cancelled(),
+        Err(ImportError::Cancelled) => true,
+        Err(e) => return Err(e),
+    };
+    if cancelled && !options.keep_partial {
         return Err(ImportError::Cancelled);
     }
     let mut report = inserter.finish()?;
+    report.partial = cancelled;
     report.elapsed = started.elapsed();
     Ok(report)
 }

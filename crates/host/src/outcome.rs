@@ -118,6 +118,8 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// Wall-clock time of the import.
     pub elapsed: Duration,
+    /// It was cancelled, and more would have come.
+    pub partial: bool,
 }
 
 impl Report {

@@ -602,6 +602,11 @@ fn a_cancelled_import_ends() {
     let vfs = Vfs::new().unwrap();
     let error = import_dir(&vfs, Path::new("/usr"), &ImportOptions::default(), &progress).unwrap_err();
     assert!(matches!(error, ImportError::Cancelled));
+    let keeps = ImportOptions { keep_partial: true, ..ImportOptions::default() };
+    let vfs = Vfs::new().unwrap();
+    let report = import_dir(&vfs, Path::new("/usr"), &keeps, &progress).unwrap();
+    assert!(report.partial && report.entries() < 10_000, "{report:?}");
+    assert!(vfs.task(rcuwalk::Cred::root()).stat(b"/").is_ok(), "what is there can be used");
 
     let progress = Progress::new();
     std::thread::scope(|scope| {

@@ -39,13 +39,18 @@ fn judge(path: &Path, trees: &[std::collections::BTreeMap<Vec<u8>, common::Facts
     Ok(())
 }
 
+/// How often each test is made, with other numbers each time: `RCUWALK_FUZZ_TIMES`, or once.
+fn times() -> u64 {
+    std::env::var("RCUWALK_FUZZ_TIMES").map_or(1, |times| times.parse().expect("a number"))
+}
+
 #[test]
 fn flipped_bits_and_missing_ends_never_pass_for_the_tree() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, damaged) = (dir.path().join("whole"), dir.path().join("damaged"));
     let mut random = Random(0x1234_5678_9abc);
     let (mut refused, mut harmless) = (0, 0);
-    for seed in 1..=4 {
+    for seed in 1..=4 * times() {
         let _ = std::fs::remove_file(&whole);
         let trees = image(&whole, seed);
         let bytes = std::fs::read(&whole).unwrap();
@@ -130,7 +135,7 @@ fn forged_records_are_refused() {
     rcuwalk_image::save(&vfs, &whole).unwrap();
     let trees = [snapshot(&vfs), snapshot(&vfs)];
     let mut random = Random(0xfeed_beef);
-    for _ in 0..60 {
+    for _ in 0..60 * times() {
         std::fs::copy(&whole, &forged).unwrap();
         let store = redb::Database::open(&forged).unwrap();
         let txn = store.begin_write().unwrap();

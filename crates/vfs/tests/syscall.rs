@@ -390,15 +390,21 @@ fn check_tree(root: &Task, path: &[u8]) -> u32 {
 /// Calls that would end the task, or take away what the check of the tree needs.
 const SPARED: [u64; 4] = [nr::EXIT, nr::EXIT_GROUP, nr::MOUNT, nr::CHROOT];
 
+/// `RCUWALK_FUZZ_TIMES=1000` does it so often, each time with other numbers.
 #[test]
 fn random_registers_and_memory_do_no_harm() {
+    let times = std::env::var("RCUWALK_FUZZ_TIMES").map_or(1, |times| times.parse().expect("a number"));
+    (0..times).for_each(random_calls);
+}
+
+fn random_calls(time: u64) {
     const ROUNDS: u64 = 200_000;
     let vfs = Vfs::builder().capacity(1 << 12).size_limit(8 << 20).build().expect("a file system");
     let observer = vfs.task(Cred::root());
     for name in [&b"/a"[..], b"/b", b"/c", b"/a/b"] {
         observer.mkdir(name, 0o777).expect("made");
     }
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ time.wrapping_mul(0xd1b5_4a32_d192_ed03));
     let mut tasks = [vfs.task(Cred::root()), vfs.task(Cred::user(1000, 1000, &[])), vfs.task(Cred::root())];
     let mut memory = vec![0_u8; 0x4000];
     let (mut succeeded, mut faults) = (0, 0);
@@ -427,7 +433,7 @@ fn random_registers_and_memory_do_no_harm() {
             task.syscall(&mut SliceMemory::new(BASE, &mut memory), number, args)
         };
         let known = answer >= 0 || Errno::from_raw(-answer as i32).is_some();
-        assert!(known, "round {round}: call {number} {args:x?} answered {answer}");
+        assert!(known, "time {time}, round {round}: call {number} {args:x?} answered {answer}");
         succeeded += u64::from(answer >= 0);
         faults += u64::from(answer == error(Errno::EFAULT));
         if let Some(Event::Cloned { child, .. }) = task.take_event() {

@@ -24,8 +24,8 @@ pub struct Table<W: Write> {
 }
 
 impl<W: Write> Table<W> {
-    /// A table at most `width` columns wide, of a terminal; paths are cut in the middle to fit. Without a width, as wide as needed, and
-    /// every byte of a path stays as it is.
+    /// A table at most `width` columns wide, of a terminal; paths are cut in the middle to fit. Without a width, as wide as needed. What
+    /// would steer a terminal or look like another row is an escape; CSV and JSON have every byte.
     pub fn new(head: &Head, out: W, width: Option<usize>) -> Table<W> {
         Table { head: head.clone(), out, width, columns: Vec::new(), begun: false }
     }
@@ -60,7 +60,7 @@ fn short_name(i: usize) -> String {
     if i < 26 { letter.to_string() } else { format!("{letter}{}", i / 26) }
 }
 
-/// A path for a terminal: nothing in it steers the terminal, and what does not fit is left out of the middle.
+/// A path for people: nothing in it steers a terminal or ends the line, and what does not fit is left out of the middle.
 fn shown(path: &[u8], room: usize) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
@@ -87,15 +87,8 @@ impl<W: Write> Output for Table<W> {
         }
         let owner = format!("{}:{}", row.uid, row.gid);
         line.push_str(&format!("{:11}  {owner:11}  ", permissions(row.mode, row.acl, row.caps)));
-        match self.width {
-            Some(width) => line.push_str(&shown(&row.path, width.saturating_sub(line.chars().count()))),
-            None => {
-                self.out.write_all(line.as_bytes())?;
-                self.out.write_all(&row.path)?;
-                return self.out.write_all(b"\n");
-            }
-        }
-        writeln!(self.out, "{line}")
+        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(line.chars().count()));
+        writeln!(self.out, "{line}{}", shown(&row.path, room))
     }
 
     fn end(&mut self, summary: &Summary) -> io::Result<()> {

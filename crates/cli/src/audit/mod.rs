@@ -112,7 +112,8 @@ Only entries that somebody may do something with are shown, and only what they m
 d delete or rename, u become somebody else by executing it. Behind the permissions, + stands for an ACL and c for file capabilities. Mount options, ACLs, capabilities, sticky directories and inode flags \
 count; security modules such as SELinux or AppArmor are not asked.
 
-Exit codes: 0 done; 1 a rule of --fail-on is broken, or --diff found a difference; 2 the audit could not be made.";
+Exit codes: 0 done; 1 a rule of --fail-on is broken, or --diff found a difference; 2 the audit could not be made; 130 after Ctrl-C, which \
+prints what was done.";
 
 /// A tree in the engine, and where in it the audit begins.
 struct Tree {
@@ -126,6 +127,8 @@ struct Tree {
     user: Option<String>,
     name: String,
     entries: u64,
+    /// Ctrl-C came while it was imported: there would be more.
+    partial: bool,
 }
 
 pub(crate) fn run(args: &AuditArgs) -> Done {
@@ -136,7 +139,7 @@ pub(crate) fn run(args: &AuditArgs) -> Done {
     let path = args.source.clone().unwrap_or_else(|| "/".into());
     let tree = load(args, &path)?;
     let head = head(args, &tree)?;
-    if args.compare_find {
+    if args.compare_find && !tree.partial {
         find::can_compare(&path, &head, args)?;
         drop(tree);
         return find::compare(args, &path, head);
@@ -218,7 +221,15 @@ fn output<'a>(args: &AuditArgs, head: &Head, sink: &'a mut Sink) -> io::Result<B
 
 /// Imports what is to be audited.
 fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
-    let importing = failed("importing");
+    let importing = |why: String| match signals::asked() {
+        Some(signal) => {
+            complain(format_args!(
+                "interrupted while importing; of an archive, nothing can be said before its end"
+            ));
+            Failure::Signal(signal)
+        }
+        None => failed("importing")(why),
+    };
     let source = rcuwalk_host::open(path).map_err(|e| importing(e.to_string()))?;
     let vfs = Vfs::new().map_err(|e| {
         Failure::Error(format!("reserving memory: {}: {e}; raise ulimit -v, or free memory", path.display()))
@@ -228,6 +239,7 @@ fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
         one_file_system: args.one_file_system,
         skip: args.skip.iter().map(skip).collect(),
         databases: true,
+        keep_partial: true,
         ..ImportOptions::default()
     };
     let is_live = matches!(source, Source::Dir(_)) && !args.chroot;
@@ -267,7 +279,8 @@ fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
     };
     let names: Box<dyn Names> = if host { Box::new(HostNames) } else { Box::new(files.names()) };
     let name = path.display().to_string();
-    Ok(Tree { vfs, top, files, names, host, user, name, entries: report.entries() })
+    let (entries, partial) = (report.entries(), report.partial);
+    Ok(Tree { vfs, top, files, names, host, user, name, entries, partial })
 }
 
 fn note_problems(report: &Report) {
@@ -357,7 +370,8 @@ fn walk(
     let summary = audit.run(
         |entries| {
             bar.set_position(entries);
-            if signals::asked().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let stops = !tree.partial && signals::asked().is_some();
+            if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         },
         |row| match each(row) {
             Ok(()) => ControlFlow::Continue(()),
@@ -370,7 +384,11 @@ fn walk(
     bar.finish_and_clear();
     match failure {
         Some(e) => Err(unwritten(e)),
-        None => summary.map_err(|e| auditing(e.to_string())),
+        None => {
+            let mut summary = summary.map_err(|e| auditing(e.to_string()))?;
+            summary.complete &= !tree.partial;
+            Ok(summary)
+        }
     }
 }
 

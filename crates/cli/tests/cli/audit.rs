@@ -339,3 +339,15 @@ fn digest(bytes: &[u8]) -> String {
     let hex: String = sha2::Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
     format!("sha256:{hex}")
 }
+
+#[test]
+fn a_name_makes_no_further_row() {
+    let temp = tempfile::tempdir().expect("a directory");
+    std::fs::write(temp.path().join("a\nrw----  -rw-rw-rw-  0:0  shadow"), "").expect("a file");
+    let output = rcuwalk(["audit", &temp.path().display().to_string(), "--world", "--chroot"])
+        .output()
+        .expect("the command starts");
+    let text = stdout(&output);
+    assert!(text.contains("/a\\nrw----"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("rw----")), "{text}");
+}
