@@ -100,6 +100,20 @@ pub(crate) const ORDERINGS: &[Ordering] = &[
         partner: "SEQ-2",
         models: &["blob_reuse_is_noticed"],
     },
+    Ordering {
+        id: "SPN-1",
+        place: "SpinLock::lock",
+        what: "exchange, acquire",
+        partner: "SPN-2",
+        models: &["spin_holder_sees_earlier_holders"],
+    },
+    Ordering {
+        id: "SPN-2",
+        place: "SpinGuard::drop",
+        what: "store, release",
+        partner: "SPN-1",
+        models: &["spin_holder_sees_earlier_holders"],
+    },
 ];
 
 pub(crate) const STEPS: &[Step] = &[

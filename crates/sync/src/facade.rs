@@ -34,6 +34,33 @@ pub(crate) fn relax(tries: u32) {
     let _ = tries;
 }
 
+/// Lets whoever holds a lock of some tens of instructions work undisturbed, for the `tries`-th time.
+///
+/// A lock that is found taken is wanted by two threads all the time, or by chance. In the first case it is better to let one
+/// of them have it some dozen times in a row, with everything it guards in its cache, than to take turns, where each turn fetches
+/// those lines from the other processor: with 3 µs two threads that open and close files come to as many as one does, looking
+/// again at once to a tenth (`rcuwalk bench`, open+close). In the second case it is what waiting for a system call would take.
+#[inline]
+pub(crate) fn hold_off(tries: u32) {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+    #[cfg(not(any(loom, shuttle)))]
+    {
+        const HOLD_OFF: std::time::Duration = std::time::Duration::from_micros(3);
+        // Still taken after that: the holder may have been preempted.
+        if tries > 0 {
+            std::thread::yield_now();
+        }
+        let start = std::time::Instant::now();
+        while start.elapsed() < HOLD_OFF {
+            std::hint::spin_loop();
+        }
+    }
+    let _ = tries;
+}
+
 /// Whether this run tests the mutant without the ordering or the step `id`.
 #[cfg(any(loom, shuttle))]
 pub fn removed(id: &str) -> bool {

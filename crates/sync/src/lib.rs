@@ -45,6 +45,7 @@ pub mod racy;
 pub mod seqcount;
 #[cfg(not(loom))]
 pub mod slab;
+mod spin;
 
 #[doc(hidden)]
 pub use arena::TypeStable;
@@ -56,7 +57,7 @@ pub use chains::{Chains, ChainsView, ChainsWriter, Found, Link, Nodes};
 pub use facade::removed;
 pub use lockref::LockRef;
 #[cfg(not(loom))]
-pub use percpu::PerCpu;
+pub use percpu::{PerCpu, thread_number};
 pub use racy::{Counter, Racy32, Racy64, Serial};
 pub use seqcount::{SeqCount, SeqWrite};
 

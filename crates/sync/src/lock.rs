@@ -12,4 +12,5 @@
 //! ```
 
 pub use crate::facade::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub use crate::spin::{SpinGuard, SpinLock};
 pub use std::sync::{PoisonError, TryLockError};

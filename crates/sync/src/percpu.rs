@@ -60,7 +60,7 @@ impl<T> PerCpu<T> {
     /// The calling thread's.
     #[inline]
     pub fn here(&self) -> &T {
-        let at = number() % self.cpus.get();
+        let at = thread_number() % self.cpus.get();
         let (word, bit) = (&self.used[(at / 64) as usize], 1 << (at % 64));
         // Relaxed: whoever was told of what lies in a slot was told of the bit as well; to others both are late.
         if word.load(Ordering::Relaxed) & bit == 0 {
@@ -82,8 +82,9 @@ impl<T> PerCpu<T> {
     }
 }
 
+/// The number of the calling thread: small, and its own while fewer than 2³² threads have asked for theirs.
 #[inline]
-fn number() -> u32 {
+pub fn thread_number() -> u32 {
     match THREAD.get() {
         u32::MAX => {
             // Relaxed: only that no two threads get one number for a while counts, and not even that much.

@@ -10,6 +10,7 @@
 
 mod tree;
 
+use rcuwalk_sync::lock::SpinLock;
 use rcuwalk_sync::{Arena, Blobs, Chains, ChainsWriter, Found, Handle, Link, LockRef, Nodes};
 use rcuwalk_sync::{Racy32, SeqCount, type_stable};
 use std::collections::BTreeSet;
@@ -235,6 +236,22 @@ fn last_put_sees_every_holder() {
         },
     ]);
     outcomes.must_be(&["freed"]);
+}
+
+/// [SPN-1] and [SPN-2].
+#[test]
+fn spin_holder_sees_earlier_holders() {
+    fn turn(lock: &SpinLock<Racy32>) -> Outcome {
+        let turns = lock.lock();
+        let before = turns.get();
+        turns.set(before + 1);
+        ["first", "second"][before as usize]
+    }
+    fn check(lock: &SpinLock<Racy32>) {
+        assert_eq!(lock.lock().get(), 2, "forbidden: a holder misses what another did");
+    }
+    let outcomes = Model::of(SpinLock::<Racy32>::default).finally(check).run(&[turn, turn]);
+    outcomes.must_be(&["first, second", "second, first"]);
 }
 
 type_stable! {

@@ -9,8 +9,8 @@ use crate::mount::Path;
 use crate::procfs::ProcNode;
 use crate::store::Contents;
 use crate::uapi::FD_CLOEXEC;
-use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
-use rcuwalk_sync::{Handle, Racy32, Racy64};
+use rcuwalk_sync::lock::{Mutex, SpinGuard, SpinLock};
+use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, thread_number};
 use std::sync::{Arc, OnceLock};
 
 /// A counted reference to an open file. Who holds the only one finds that out by reading, not by changing the count.
@@ -130,21 +130,47 @@ struct Slot {
 
 /// A descriptor table. Tasks that were cloned with `CLONE_FILES` share one. The limit on its numbers is that of the process
 /// which asks, `RLIMIT_NOFILE`.
+///
+/// Threads that open and close at once meet here, and what that takes is the lines of memory that go back and forth between
+/// their processors. So there is one: it holds the lock and the first few descriptors, and a thread finds the objects of the
+/// files that it opens where it left them itself.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    table: Mutex<Table>,
-    /// How long the table is: below a limit beyond that there is room for certain.
+    table: Line<SpinLock<Table>>,
+    /// How many numbers there are: below a limit beyond that there is room for certain. Seldom changes.
     len: Racy32,
 }
 
+/// On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line<T>(T);
+
 #[derive(Debug, Default)]
 struct Table {
-    slots: Vec<Option<Slot>>,
     /// No number below this is free.
-    next: usize,
-    /// Objects of closed files, to be used again, [`SPARE_FILES`] at most.
-    spare: Vec<FileArc>,
+    next: u32,
+    /// The first few numbers.
+    low: [Option<Slot>; LOW],
+    rest: Option<Box<Rest>>,
 }
+
+const LOW: usize = 2;
+
+const _: () =
+    assert!(MODELLED || size_of::<Line<SpinLock<Table>>>() == 64, "opening a file writes one shared line");
+
+/// What a table has besides.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The numbers from [`LOW`] on.
+    high: Vec<Option<Slot>>,
+    /// Objects of closed files, to be used again by the thread that closed them, whose cache they are in.
+    spare: [Line<[Option<FileArc>; SPARE_FILES]>; SPARES],
+}
+
+/// Threads beyond these share.
+const SPARES: usize = 4;
 
 /// What a program that opens and closes one file after the other needs, and a few more.
 const SPARE_FILES: usize = 8;
@@ -159,16 +185,43 @@ pub(crate) enum Removed {
 
 impl Table {
     #[inline]
-    fn lowest_free(&self, from: usize) -> usize {
-        let from = from.max(self.next);
-        if self.slots.get(from).is_none_or(Option::is_none) {
-            return from;
+    fn len(&self) -> usize {
+        LOW + self.rest.as_ref().map_or(0, |rest| rest.high.len())
+    }
+
+    /// What is at number `fd`, if the table has one.
+    #[inline(always)]
+    fn slot(&self, fd: usize) -> Option<&Option<Slot>> {
+        match self.low.get(fd) {
+            Some(slot) => Some(slot),
+            None => self.rest.as_ref()?.high.get(fd - LOW),
         }
-        self.slots
-            .iter()
-            .skip(from)
-            .position(Option::is_none)
-            .map_or(self.slots.len().max(from), |at| from + at)
+    }
+
+    #[inline(always)]
+    fn slot_mut(&mut self, fd: usize) -> Option<&mut Option<Slot>> {
+        match self.low.get_mut(fd) {
+            Some(slot) => Some(slot),
+            None => self.rest.as_mut()?.high.get_mut(fd - LOW),
+        }
+    }
+
+    fn open_at(&self, fd: i32) -> Result<&Slot> {
+        self.slot(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    /// All numbers, in order.
+    fn slots(&self) -> impl Iterator<Item = &Option<Slot>> {
+        self.low.iter().chain(self.rest.iter().flat_map(|rest| &rest.high))
+    }
+
+    #[inline]
+    fn lowest_free(&self, from: usize) -> usize {
+        let mut fd = from.max(self.next as usize);
+        while self.slot(fd).is_some_and(Option::is_some) {
+            fd += 1;
+        }
+        fd
     }
 
     /// The lowest free number not below `from`, which there is then.
@@ -179,34 +232,61 @@ impl Table {
             return Err(Errno::EMFILE);
         }
         if from == 0 {
-            self.next = fd;
+            self.next = fd as u32;
         }
         self.grow_to(fd)?;
         Ok(fd)
     }
 
+    /// See [`Files::install`].
+    #[inline(always)]
+    fn install(
+        &mut self,
+        file: FileArc,
+        cloexec: bool,
+        from: usize,
+        limit: usize,
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
+        match self.reserve(from, limit) {
+            Ok(fd) => {
+                self.put(fd, Slot { file, cloexec });
+                Ok(fd as i32)
+            }
+            Err(errno) => Err((errno, file)),
+        }
+    }
+
     /// Makes sure that there is a number `fd`.
     #[inline]
     fn grow_to(&mut self, fd: usize) -> Result<()> {
-        if fd >= self.slots.len() {
-            self.slots.try_reserve(fd + 1 - self.slots.len()).map_err(|_| Errno::ENOMEM)?;
-            self.slots.resize(fd + 1, None);
+        if fd >= self.len() {
+            let high = &mut self.rest.get_or_insert_default().high;
+            high.try_reserve(fd + 1 - LOW - high.len()).map_err(|_| Errno::ENOMEM)?;
+            high.resize(fd + 1 - LOW, None);
         }
         Ok(())
     }
 
     /// Puts a file at number `fd`, which there is; what was there comes back.
+    #[inline]
     fn put(&mut self, fd: usize, slot: Slot) -> Option<Slot> {
-        if fd == self.next {
+        if fd == self.next as usize {
             self.next += 1;
         }
-        self.slots[fd].replace(slot)
+        self.slot_mut(fd).and_then(|place| place.replace(slot))
     }
 
+    #[inline]
     fn take(&mut self, fd: usize) -> Option<Slot> {
-        let slot = self.slots.get_mut(fd)?.take();
-        self.next = self.next.min(fd);
+        let slot = self.slot_mut(fd)?.take();
+        self.next = self.next.min(fd as u32);
         slot
+    }
+
+    /// Objects of files that the calling thread closed.
+    #[inline(always)]
+    fn spare(&mut self) -> &mut [Option<FileArc>; SPARE_FILES] {
+        &mut self.rest.get_or_insert_default().spare[thread_number() as usize % SPARES].0
     }
 }
 
@@ -217,8 +297,17 @@ fn number(fd: i32) -> Result<usize> {
 
 impl Files {
     #[inline(always)]
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> SpinGuard<'_, Table> {
+        self.table.0.lock()
+    }
+
+    /// Notes how long the table has become.
+    #[inline(always)]
+    fn note_len(&self, table: &Table) {
+        let len = table.len() as u32;
+        if self.len.get() != len {
+            self.len.set(len);
+        }
     }
 
     /// Fails as an open would that finds no free number.
@@ -234,7 +323,7 @@ impl Files {
         if self.table().lowest_free(0) >= limit { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
-    /// Opens a file at the lowest free number. On failure what there was to open comes back.
+    /// Opens a file at the lowest free number. On failure it comes back, for `fput`.
     ///
     /// # Errors
     ///
@@ -248,25 +337,19 @@ impl Files {
         cred: &Arc<Cred>,
         cloexec: bool,
         limit: usize,
-    ) -> std::result::Result<i32, (Errno, Opening)> {
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
         let mut table = self.table();
-        let fd = match table.reserve(0, limit) {
-            Ok(fd) => fd,
-            Err(errno) => return Err((errno, opening)),
+        let Some(mut file) = table.spare().iter_mut().find_map(Option::take) else {
+            drop(table);
+            return self.install(FileArc::new(File::new(opening, cred)), cloexec, 0, limit);
         };
-        let file = match table.spare.pop() {
-            Some(mut file) => {
-                match FileArc::get_mut(&mut file) {
-                    Some(closed) => closed.reopen(opening, cred),
-                    None => unreachable!("nobody else has a closed file"),
-                }
-                file
-            }
-            None => FileArc::new(File::new(opening, cred)),
-        };
-        table.put(fd, Slot { file, cloexec });
-        self.len.set(table.slots.len() as u32);
-        Ok(fd as i32)
+        match FileArc::get_mut(&mut file) {
+            Some(closed) => closed.reopen(opening, cred),
+            None => unreachable!("nobody else has a closed file"),
+        }
+        let fd = table.install(file, cloexec, 0, limit)?;
+        self.note_len(&table);
+        Ok(fd)
     }
 
     /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
@@ -282,13 +365,9 @@ impl Files {
         limit: usize,
     ) -> std::result::Result<i32, (Errno, FileArc)> {
         let mut table = self.table();
-        let fd = match table.reserve(from, limit) {
-            Ok(fd) => fd,
-            Err(errno) => return Err((errno, file)),
-        };
-        table.put(fd, Slot { file, cloexec });
-        self.len.set(table.slots.len() as u32);
-        Ok(fd as i32)
+        let fd = table.install(file, cloexec, from, limit)?;
+        self.note_len(&table);
+        Ok(fd)
     }
 
     /// The file behind `fd`. The caller gives it back through [`Kernel::fput`].
@@ -297,9 +376,7 @@ impl Files {
     ///
     /// `EBADF`.
     pub(crate) fn get(&self, fd: i32) -> Result<FileArc> {
-        let table = self.table();
-        let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
-        Ok(slot.file.clone())
+        Ok(self.table().open_at(fd)?.file.clone())
     }
 
     /// What `answer` says of the file behind `fd`; it must take no lock. Spares the reference that [`get`](Self::get) takes.
@@ -309,9 +386,7 @@ impl Files {
     /// `EBADF`.
     #[inline(always)]
     pub(crate) fn look<R>(&self, fd: i32, answer: impl FnOnce(&File) -> R) -> Result<R> {
-        let table = self.table();
-        let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
-        Ok(answer(&slot.file))
+        Ok(answer(&self.table().open_at(fd)?.file))
     }
 
     /// Takes `fd` out of the table. The object of a file that nobody else has is kept for the next one.
@@ -322,11 +397,11 @@ impl Files {
         let fd = number(fd)?;
         let mut table = self.table();
         let mut file = table.take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)?;
-        if table.spare.len() < SPARE_FILES
+        if let Some(place) = table.spare().iter_mut().find(|place| place.is_none())
             && let Some(last) = FileArc::get_mut(&mut file)
         {
             let closing = last.close();
-            table.spare.push(file);
+            *place = Some(file);
             return Ok(Removed::Last(closing));
         }
         Ok(Removed::Shared(file))
@@ -345,24 +420,22 @@ impl Files {
         if to >= limit {
             return Err(Errno::EBADF);
         }
-        let file = table.slots.get(number(old)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?.file.clone();
+        let file = table.open_at(old)?.file.clone();
         table.grow_to(to)?;
         let old = table.put(to, Slot { file, cloexec });
-        self.len.set(table.slots.len() as u32);
+        self.note_len(&table);
         Ok(old.map(|slot| slot.file))
     }
 
     /// The descriptor flags of `fd`: `FD_CLOEXEC` or 0.
     pub(crate) fn fd_flags(&self, fd: i32) -> Result<i32> {
-        let table = self.table();
-        let slot = table.slots.get(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
-        Ok(if slot.cloexec { FD_CLOEXEC } else { 0 })
+        Ok(if self.table().open_at(fd)?.cloexec { FD_CLOEXEC } else { 0 })
     }
 
     /// Sets the descriptor flags of `fd`.
     pub(crate) fn set_fd_flags(&self, fd: i32, flags: i32) -> Result<()> {
         let mut table = self.table();
-        let slot = table.slots.get_mut(number(fd)?).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        let slot = table.slot_mut(number(fd)?).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
         slot.cloexec = flags & FD_CLOEXEC != 0;
         Ok(())
     }
@@ -370,35 +443,43 @@ impl Files {
     /// The numbers from `first` to `last` that are open.
     pub(crate) fn open_in(&self, first: u32, last: u32) -> Vec<i32> {
         let table = self.table();
-        let end = table.slots.len().min((last as usize).saturating_add(1));
-        (first as usize..end).filter(|&fd| table.slots[fd].is_some()).map(|fd| fd as i32).collect()
+        let end = table.len().min((last as usize).saturating_add(1));
+        (first as usize..end)
+            .filter(|&fd| table.slot(fd).is_some_and(Option::is_some))
+            .map(|fd| fd as i32)
+            .collect()
     }
 
     /// Every open file, as often as it is open; for `fput`.
     pub(crate) fn files(&self) -> Vec<FileArc> {
-        self.table().slots.iter().flatten().map(|slot| slot.file.clone()).collect()
+        self.table().slots().flatten().map(|slot| slot.file.clone()).collect()
     }
 
     /// A copy of the table, as fork makes one.
     pub(crate) fn duplicate(&self) -> Files {
         let table = self.table();
-        let copy = Table { slots: table.slots.clone(), next: table.next, spare: Vec::new() };
-        Files { len: Racy32::new(copy.slots.len() as u32), table: Mutex::new(copy) }
+        let rest =
+            table.rest.as_ref().map(|rest| Box::new(Rest { high: rest.high.clone(), ..Rest::default() }));
+        let copy = Table { next: table.next, low: table.low.clone(), rest };
+        Files { len: Racy32::new(copy.len() as u32), table: Line(SpinLock::new(copy)) }
     }
 
     /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
     pub(crate) fn close_on_exec(&self) -> Vec<FileArc> {
         let mut table = self.table();
         let closing = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.cloexec);
-        let fds: Vec<usize> = (0..table.slots.len()).filter(|&fd| closing(&table.slots[fd])).collect();
+        let fds: Vec<usize> = (0..table.len()).filter(|&fd| table.slot(fd).is_some_and(closing)).collect();
         fds.into_iter().filter_map(|fd| table.take(fd)).map(|slot| slot.file).collect()
     }
 
     /// Takes every file out, for `fput`.
     pub(crate) fn drain(&self) -> Vec<FileArc> {
-        let mut table = self.table();
-        table.next = 0;
-        std::mem::take(&mut table.slots).into_iter().flatten().map(|slot| slot.file).collect()
+        let Table { low, rest, .. } = std::mem::take(&mut *self.table());
+        low.into_iter()
+            .chain(rest.into_iter().flat_map(|rest| rest.high))
+            .flatten()
+            .map(|slot| slot.file)
+            .collect()
     }
 }
 

@@ -157,8 +157,8 @@ impl Task {
     pub(crate) fn install(&self, opening: Opening, flags: i32) -> Result<i32> {
         let cloexec = flags & O_CLOEXEC != 0;
         let installed = self.files.table.open(opening, &self.cred, cloexec, self.nofile_limit());
-        installed.map_err(|(errno, opening)| {
-            self.kernel.fput(FileArc::new(File::new(opening, &self.cred)));
+        installed.map_err(|(errno, file)| {
+            self.kernel.fput(file);
             errno
         })
     }
