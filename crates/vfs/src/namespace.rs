@@ -924,7 +924,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EINVAL` (flags; unbindable; not of this namespace), `EPERM`, `EMFILE`, those of the walk, `ENOSPC`.
+    /// `EINVAL` (flags; unbindable; not of this namespace), `EPERM`, those of the walk, `ENOSPC`, `EMFILE`.
     ///
     /// Kernel: fs/namespace.c `open_tree()`.
     pub fn open_tree(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<i32> {
@@ -947,7 +947,6 @@ impl Task {
             ..Lookup::FOLLOW
         };
         check_name(path, lookup.empty)?;
-        self.files.table.check_room(self.nofile_limit())?;
         let kernel = &*self.kernel;
         let path = self.at_path(dirfd, path, lookup, |at| {
             if !clone {

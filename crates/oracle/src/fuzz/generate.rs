@@ -173,12 +173,19 @@ impl Generator {
         self.own = program.tasks.iter().map(|who| who.uids[1] == who.uids[3]).collect();
         self.threaded = vec![false; program.tasks.len()];
         (self.tasks, self.unforked) = (program.tasks.len(), program.tasks.len());
-        if self.mounts && self.rng.chance(40) {
-            self.open_userns(&program.tasks);
+        let root = program.tasks.iter().position(|who| who.uids == [0; 4] && who.gids == [0; 4]);
+        match root.filter(|_| self.mounts) {
+            Some(root) if self.rng.chance(40) => self.open_userns(root),
+            Some(root) if self.rng.chance(60) => self.share(root),
+            _ => {}
         }
         while program.steps.len() < STEPS {
             if self.next.is_empty() {
-                self.task = self.rng.below(self.tasks);
+                self.task = match root {
+                    // Who may mount.
+                    Some(root) if self.mounts && self.rng.chance(40) => root,
+                    _ => self.rng.below(self.tasks),
+                };
             }
             let burst = 1 + self.rng.below(BURST);
             for at in 0.. {
@@ -677,10 +684,10 @@ impl Generator {
     // ---- calls -------------------------------------------------------------------------------------------------
 
     fn op(&mut self) -> Op {
-        if self.mounts && self.rng.chance(15) {
+        if self.mounts && self.rng.chance(25) {
             return self.mount();
         }
-        if self.namespaces && self.rng.chance(4) {
+        if self.namespaces && self.rng.chance(8) {
             return self.namespace();
         }
         match self.rng.below(100) {
@@ -1114,23 +1121,44 @@ impl Generator {
         let flags = self.some_of(&[1, 0x10]);
         if self.rng.chance(60) {
             let (from_dirfd, from) = (self.fd(), Mem::Bytes(Vec::new()));
-            return Op::MoveMount {
-                from_dirfd,
-                from,
-                to_dirfd: Fd::CWD,
-                to,
-                flags: MoveMountFlags(flags | EMPTY),
-            };
+            let (to_dirfd, to) = if self.rng.chance(40) { self.at(Want::Dir) } else { (Fd::CWD, to) };
+            let flags = MoveMountFlags(flags | EMPTY);
+            return Op::MoveMount { from_dirfd, from, to_dirfd, to, flags };
         }
         let (from_dirfd, from) = self.at(Want::Dir);
         Op::MoveMount { from_dirfd, from, to_dirfd: Fd::CWD, to, flags: MoveMountFlags(flags) }
     }
 
-    /// Begins with a user namespace for an idmapped mount, if somebody has the right to make one.
-    fn open_userns(&mut self, tasks: &[Identity]) {
-        let Some(root) = tasks.iter().position(|who| who.uids == [0; 4] && who.gids == [0; 4]) else {
-            return;
+    /// Begins with a shared mount, and a peer or a slave of it.
+    fn share(&mut self, root: usize) {
+        const SHARED: u64 = 1 << 20;
+        const SLAVE: u64 = 1 << 19;
+        self.task = root;
+        let [at, peer] = [self.below_root(), self.below_root()];
+        let mount = |source: &[u8], target: &[u8], fstype: &[u8], flags: u64| Op::Mount {
+            source: Mem::Bytes(source.to_vec()),
+            target: Mem::Bytes(target.to_vec()),
+            fstype: Mem::Bytes(fstype.to_vec()),
+            flags: MountFlags(flags),
+            data: Mem::Null,
         };
+        let below =
+            |name: &str| Op::Mkdir { path: Mem::Bytes([&at, name.as_bytes()].concat()), mode: Mode(0o777) };
+        self.next.extend([
+            mount(b"none", &at, b"tmpfs", 0),
+            mount(b"", &at, b"", SHARED),
+            below("/a"),
+            below("/b"),
+            below("/a/c"),
+            mount(&at, &peer, b"", 0x1000),
+        ]);
+        if self.rng.chance(30) {
+            self.next.push_back(mount(b"", &peer, b"", SLAVE));
+        }
+    }
+
+    /// Begins with a user namespace for an idmapped mount.
+    fn open_userns(&mut self, root: usize) {
         self.task = root;
         let maps =
             [[(0, 0, 1), (1000, 1001, 2)], [(0, 10_000, 1), (1000, 1000, 2)], [(0, 1000, 1), (1000, 0, 1)]];
@@ -1174,12 +1202,16 @@ impl Generator {
 
     fn namespace(&mut self) -> Op {
         match self.rng.below(10) {
-            0..3 => return self.open_proc(),
-            3..5 => {
+            0 | 1 => return self.open_proc(),
+            2..5 => {
                 let nstype = *self.rng.pick(&[0, 0, 0x2_0000, 0x1000_0000]);
-                return Op::Setns { fd: self.proc_fd(true), nstype: UnshareFlags(nstype) };
+                let setns = |fd| Op::Setns { fd, nstype: UnshareFlags(nstype) };
+                return self.proc_fd(true).map_or_else(|| self.open_proc(), setns);
             }
-            5..7 => return self.write_proc(),
+            5..8 => {
+                let Some(fd) = self.proc_fd(false) else { return self.open_proc() };
+                return self.write_proc(fd);
+            }
             _ => {}
         }
         if self.unshared[self.task] {
@@ -1201,16 +1233,16 @@ impl Generator {
     }
 
     /// A descriptor of a file of `/proc`, if there is one: a namespace, or one to be written.
-    fn proc_fd(&mut self, namespace: bool) -> Fd {
+    fn proc_fd(&mut self, namespace: bool) -> Option<Fd> {
         let open: Vec<i32> = self.proc[self.task]
             .iter()
             .filter(|(_, file)| (*file < 2) == namespace)
             .map(|(fd, _)| *fd)
             .collect();
-        if open.is_empty() { self.fd() } else { Fd::Raw(*self.rng.pick(&open)) }
+        if open.is_empty() { None } else { Some(Fd::Raw(*self.rng.pick(&open))) }
     }
 
-    fn write_proc(&mut self) -> Op {
+    fn write_proc(&mut self, fd: Fd) -> Op {
         let (id, group) = (*self.rng.pick(&IDS), *self.rng.pick(&GROUPS));
         let text = match self.rng.below(8) {
             0 => "deny".to_owned(),
@@ -1220,7 +1252,7 @@ impl Generator {
             4 => format!("7 {group} 1"),
             _ => format!("0 {id} 1"),
         };
-        Op::Write { fd: self.proc_fd(false), data: Data(Mem::Bytes(text.into_bytes())) }
+        Op::Write { fd, data: Data(Mem::Bytes(text.into_bytes())) }
     }
 
     fn execute(&mut self) -> Op {

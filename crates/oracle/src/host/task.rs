@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::identity::Identity;
 use crate::op::Op;
 use crate::outcome::Outcome;
 use crate::raw;
-use crate::sys::{Frame, Nr, SingleThreaded, exit_now, move_fd, nr};
+use crate::sys::{Frame, Nr, SingleThreaded, exit_now, nr};
 use crate::words::{CapSet, ProcFile};
 
 /// Descriptors of the runner lie at or above this number, those of rows below.
@@ -72,10 +73,10 @@ pub(super) struct Task {
     /// What makes forking safe; gone once there is a second thread.
     pub(super) single: Option<SingleThreaded>,
     pub(super) channel: UnixStream,
-    /// Channels for children it may fork.
-    pub(super) spares: Vec<Option<UnixStream>>,
+    /// Channels for children that it or another thread may fork.
+    pub(super) spares: Arc<Mutex<Vec<Option<UnixStream>>>>,
     /// The host's `/proc`, which the world does not contain.
-    pub(super) proc: OwnedFd,
+    pub(super) proc: Arc<OwnedFd>,
 }
 
 impl Task {
@@ -108,18 +109,22 @@ impl Task {
         }
     }
 
+    /// Takes the spare channel of this number.
+    fn spare(&self, number: usize) -> Option<UnixStream> {
+        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.get_mut(number).and_then(Option::take)
+    }
+
     /// Starts a thread that serves the spare channel of this number. It makes its calls when it is told to, as others do.
     fn thread(&mut self, spare: usize) -> Result<Answer, String> {
-        let channel = self.spares.get_mut(spare).and_then(Option::take);
-        let channel = channel.ok_or("no channel is left for a thread")?;
-        let proc = move_fd(self.proc.try_clone().map_err(|e| e.to_string())?, FIRST_PRIVATE_FD)
-            .map_err(|e| e.to_string())?;
+        let channel = self.spare(spare).ok_or("no channel is left for a thread")?;
+        let (spares, proc) = (Arc::clone(&self.spares), Arc::clone(&self.proc));
         self.single = None;
         let (tell, told) = std::sync::mpsc::channel();
         let work = move || {
             // Nobody listens only if this process is about to end.
             let _ = tell.send(must("gettid", nr::gettid, |_| ()));
-            let mut task = Task { single: None, channel, spares: Vec::new(), proc };
+            let mut task = Task { single: None, channel, spares, proc };
             if send(&mut task.channel, &Answer::Ready).is_ok() {
                 task.serve_requests();
             }
@@ -131,7 +136,7 @@ impl Task {
 
     fn fork(&mut self, spare: usize, flags: u64) -> Answer {
         let Some(single) = &self.single else { return Answer::NotReady(THREADS.to_owned()) };
-        let Some(channel) = self.spares.get_mut(spare).and_then(Option::take) else {
+        let Some(channel) = self.spare(spare) else {
             return Answer::NotReady("no channel is left for a forked task".to_owned());
         };
         // What one closes in a shared table is closed for both.

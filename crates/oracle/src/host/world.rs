@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, plain, receive, send};
@@ -143,7 +144,12 @@ impl HostWorld {
         let mut keep: Vec<i32> = spares.iter().flatten().map(AsRawFd::as_raw_fd).collect();
         keep.extend([channel.as_raw_fd(), proc.as_raw_fd()]);
         close_all_but(&mut keep)?;
-        Ok(Task { single: Some(self.single.clone()), channel, spares, proc })
+        Ok(Task {
+            single: Some(self.single.clone()),
+            channel,
+            spares: Arc::new(Mutex::new(spares)),
+            proc: Arc::new(proc),
+        })
     }
 
     fn ask(&mut self, task: TaskId, request: &Request) -> Result<Answer, String> {
