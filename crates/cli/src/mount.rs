@@ -18,8 +18,8 @@ use crate::output::{Done, Failure, complain};
 use crate::{signals, source};
 
 const HELP: &str = "\
-Options of -o: ro, rw, noexec, exec, nosuid, suid, nodev, dev, noatime, sync, allow_other, noallow_other, as-seen, engine,
-writeback, fsname=NAME, threads=N, limit=SIZE, image=FILE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other.
+Options of -o: ro, rw, noexec, exec, nosuid, suid, nodev, dev, noatime, sync, allow_other, noallow_other, as-seen, engine, \
+writeback, fsname=NAME, threads=N, limit=SIZE, image=FILE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other. \
 What mount(8) and systemd understand themselves (defaults, noauto, nofail, _netdev, x-...) is passed over.
 
 Unmount with umount(8), fusermount3 -u, or a signal to the process. Nothing is kept then but in an image.

@@ -43,6 +43,27 @@ struct Step {
     kind: &'static str,
     command: String,
     opens: String,
+    /// Of a capability, which; `command` runs a program with it.
+    cap: Option<u32>,
+    /// What a later change of the same sets anew, with what this one sets: an entry of an ACL.
+    sets: Option<(NodeIx, String)>,
+}
+
+impl Step {
+    fn new(kind: &'static str, command: String, opens: String) -> Step {
+        Step { kind, command, opens, cap: None, sets: None }
+    }
+
+    /// When its turn is: nothing can be changed on a read-only mount, nothing of an immutable file, and a program that is
+    /// to have a capability is run when all else is done.
+    fn turn(&self) -> u8 {
+        match self.kind {
+            "mount" => 0,
+            "attribute" => 1,
+            "capability" => 3,
+            _ => 2,
+        }
+    }
 }
 
 /// How much a kind of change opens, by rank.
@@ -74,11 +95,42 @@ pub(crate) fn fixes(
     Ok(found)
 }
 
-fn joined(steps: Vec<Step>) -> Option<Fix> {
+/// The steps as one fix: in the order in which they can be carried out, none of them twice.
+fn joined(mut steps: Vec<Step>) -> Option<Fix> {
     let kind = steps.iter().map(|step| step.kind).max_by_key(|kind| rank(kind))?;
+    let caps: Vec<u32> = steps.iter().filter_map(|step| step.cap).collect();
+    if caps.contains(&CAP_DAC_OVERRIDE) {
+        // It passes whatever the other does.
+        steps.retain(|step| step.cap != Some(CAP_DAC_READ_SEARCH));
+    }
+    let last_of = |at: usize, steps: &[Step]| {
+        let sets = steps[at].sets.as_ref();
+        sets.is_none_or(|sets| !steps[at + 1..].iter().any(|later| later.sets.as_ref() == Some(sets)))
+    };
+    let kept: Vec<bool> = (0..steps.len()).map(|at| last_of(at, &steps)).collect();
+    let mut kept = kept.into_iter();
+    steps.retain(|_| kept.next().unwrap_or(true));
+    steps.sort_by_key(Step::turn);
+    let one = steps.iter().position(|step| step.cap.is_some());
+    if let Some(first) = one {
+        // One program has them all.
+        let names: Vec<String> = steps[first..].iter().filter_map(|step| step.cap).map(option_name).collect();
+        let list = format!("+{}", names.join(",+"));
+        let opens: Vec<&str> = steps[first..].iter().map(|step| step.opens.as_str()).collect();
+        let opens = opens.join("; and ");
+        let prefix = std::mem::take(&mut steps[first].command);
+        steps.truncate(first);
+        let command = format!("{prefix} --inh-caps {list} --ambient-caps {list} COMMAND");
+        steps.push(Step::new("capability", command, opens));
+    }
     let opens: Vec<&str> = steps.iter().map(|step| step.opens.as_str()).collect();
     let opens = format!("opens {}", opens.join("; and "));
     Some(Fix { kind, commands: steps.into_iter().map(|step| step.command).collect(), opens })
+}
+
+/// A capability as setpriv(1) wants it.
+fn option_name(cap: u32) -> String {
+    cap_name(cap).trim_start_matches("CAP_").to_lowercase()
 }
 
 /// The host as it would be.
@@ -209,17 +261,17 @@ impl Copy<'_> {
         let user = self.names.user(self.who.uids[3])?;
         // Somebody may have made it a member after it logged in.
         if in_group_by_now(&user, gid) {
-            return Some(Step {
-                kind: "group",
-                command: format!("su - {user}"),
-                opens: format!("nothing new: {user} is in group {group} by now, and a new login has it"),
-            });
+            return Some(Step::new(
+                "group",
+                format!("su - {user}"),
+                format!("nothing new: {user} is in group {group} by now, and a new login has it"),
+            ));
         }
-        Some(Step {
-            kind: "group",
-            command: format!("usermod -aG {group} {user}"),
-            opens: format!("everything that group {group} may do to {user}, from the next login on"),
-        })
+        Some(Step::new(
+            "group",
+            format!("usermod -aG {group} {user}"),
+            format!("everything that group {group} may do to {user}, from the next login on"),
+        ))
     }
 
     /// Gives the identity an entry of the ACL, or the mask the bits that it holds back.
@@ -247,18 +299,15 @@ impl Copy<'_> {
         });
         Some(if held_back {
             let letters = mask_letters(u32::from(mask));
-            Step {
-                kind: "acl",
-                command: format!("setfacl -m m::{letters} {path}"),
-                opens: format!("{asks} to all whom its ACL grants more than the mask does"),
-            }
+            Step::new(
+                "acl",
+                format!("setfacl -m m::{letters} {path}"),
+                format!("{asks} to all whom its ACL grants more than the mask does"),
+            )
         } else {
             let letters = mask_letters(u32::from(named));
-            Step {
-                kind: "acl",
-                command: format!("setfacl -m u:{user}:{letters} {path}"),
-                opens: format!("{asks} to {user}"),
-            }
+            let command = format!("setfacl -m u:{user}:{letters} {path}");
+            Step { sets: Some((at, user.clone())), ..Step::new("acl", command, format!("{asks} to {user}")) }
         })
     }
 
@@ -273,11 +322,11 @@ impl Copy<'_> {
         }
         let path = self.path(at);
         self.scene.change(at, |object| (object.uid, object.gid) = (uid, gid));
-        Some(Step {
-            kind: "owner",
-            command: format!("chown {uid}:{gid} {path}"),
-            opens: format!("{path} to root of the user namespace, and takes it from its owner"),
-        })
+        Some(Step::new(
+            "owner",
+            format!("chown {uid}:{gid} {path}"),
+            format!("{path} to root of the user namespace, and takes it from its owner"),
+        ))
     }
 
     /// Gives an object to the identity.
@@ -287,11 +336,11 @@ impl Copy<'_> {
         }
         let (uid, user, path) = (self.who.uids[3], self.user(), self.path(at));
         self.scene.change(at, |object| object.uid = uid);
-        Some(Step {
-            kind: "owner",
-            command: format!("chown -h {user} {path}"),
-            opens: format!("{path} to {user}, and takes it from its owner"),
-        })
+        Some(Step::new(
+            "owner",
+            format!("chown -h {user} {path}"),
+            format!("{path} to {user}, and takes it from its owner"),
+        ))
     }
 
     /// Whether the file system decides about owners and modes by itself, and lets nobody change them.
@@ -328,22 +377,18 @@ impl Copy<'_> {
             'g' => format!("group {group}"),
             _ => "everybody".to_owned(),
         };
-        Some(Step {
-            kind: "mode",
-            command: format!("chmod {letter}+{letters} {path}"),
-            opens: format!("{asks} to {whom}"),
-        })
+        Some(Step::new("mode", format!("chmod {letter}+{letters} {path}"), format!("{asks} to {whom}")))
     }
 
     fn unstick(&mut self, victim: NodeIx) -> Option<Step> {
         let dir = self.scene.nodes[victim].parent;
         let path = self.path(dir);
         self.scene.change(dir, |object| object.mode &= !S_ISVTX);
-        Some(Step {
-            kind: "mode",
-            command: format!("chmod -t {path}"),
-            opens: format!("everybody's entries in {path} to all who may write there"),
-        })
+        Some(Step::new(
+            "mode",
+            format!("chmod -t {path}"),
+            format!("everybody's entries in {path} to all who may write there"),
+        ))
     }
 
     fn add_dac_capability(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
@@ -363,7 +408,6 @@ impl Copy<'_> {
         }
         self.who.grant(set);
         let [_, gid, ..] = self.who.gids;
-        let name = cap_name(cap).trim_start_matches("CAP_").to_lowercase();
         let uid = self.who.uids[3];
         let groups = match (self.names.user(uid), &self.who.groups[..]) {
             (Some(_), _) => "--init-groups".to_owned(),
@@ -374,24 +418,20 @@ impl Copy<'_> {
             }
         };
         let user = self.user();
-        Some(Step {
-            kind: "capability",
-            command: format!(
-                "setpriv --reuid {uid} --regid {gid} {groups} --inh-caps +{name} --ambient-caps +{name} COMMAND"
-            ),
-            opens: format!("{what} to that program of {user}"),
-        })
+        let command = format!("setpriv --reuid {uid} --regid {gid} {groups}");
+        let opens = format!("{what} to that program of {user}");
+        Some(Step { cap: Some(cap), ..Step::new("capability", command, opens) })
     }
 
     fn unflag(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
         let (letter, flag) = if rule == "immutable" { ('i', IFLAG_IMMUTABLE) } else { ('a', IFLAG_APPEND) };
         let path = self.path(at);
         self.scene.change(at, |object| object.iflags &= !flag);
-        Some(Step {
-            kind: "attribute",
-            command: format!("chattr -{letter} {path}"),
-            opens: format!("{path} to all who have permission"),
-        })
+        Some(Step::new(
+            "attribute",
+            format!("chattr -{letter} {path}"),
+            format!("{path} to all who have permission"),
+        ))
     }
 
     fn remount(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
@@ -417,11 +457,11 @@ impl Copy<'_> {
         }
         let bind = if superblock { "" } else { "bind," };
         let kept = kept_options(mount);
-        Some(Step {
-            kind: "mount",
-            command: format!("mount -o remount,{bind}{word}{kept} {point}"),
-            opens: format!("{opens} below {point} to all who have permission"),
-        })
+        Some(Step::new(
+            "mount",
+            format!("mount -o remount,{bind}{word}{kept} {point}"),
+            format!("{opens} below {point} to all who have permission"),
+        ))
     }
 
     fn unprotect(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
@@ -444,11 +484,11 @@ impl Copy<'_> {
                 "protected_regular"
             }
         };
-        Some(Step {
-            kind: "sysctl",
-            command: format!("sysctl -w fs.{name}=0"),
-            opens: "traps in sticky directories, to everybody on this machine".to_owned(),
-        })
+        Some(Step::new(
+            "sysctl",
+            format!("sysctl -w fs.{name}=0"),
+            "traps in sticky directories, to everybody on this machine".to_owned(),
+        ))
     }
 
     /// Has a script name an interpreter that is there.
@@ -475,7 +515,7 @@ impl Copy<'_> {
             object.size = object.size.saturating_sub(line.len() as u64) + new.len() as u64;
             object.contents = Some(vec![(0, new.clone())]);
         });
-        Some(Step { kind: "interpreter", command, opens })
+        Some(Step::new("interpreter", command, opens))
     }
 }
 
@@ -547,6 +587,32 @@ mod tests {
         assert_eq!(quoted(b"/a/b.c"), "/a/b.c");
         assert_eq!(quoted(b"/a b'c"), r"'/a b'\''c'");
         assert_eq!(quoted(b"/a\n\xff'"), r"$'/a\x0a\xff\''");
+    }
+
+    #[test]
+    fn steps_come_in_an_order_that_works() {
+        let entry = |letters: &str, at: NodeIx| Step {
+            sets: Some((at, "alice".to_owned())),
+            ..Step::new("acl", format!("setfacl {letters} {at}"), format!("{letters} of {at}"))
+        };
+        let cap =
+            |cap| Step { cap: Some(cap), ..Step::new("capability", "setpriv".into(), option_name(cap)) };
+        let mount = || Step::new("mount", "mount".into(), "writing".into());
+        let commands =
+            |steps| joined(steps).map(|fix| (fix.kind, fix.commands.join("; "), fix.opens)).unwrap();
+        assert_eq!(
+            commands(vec![entry("--x", 1), entry("-wx", 2), entry("-wx", 1), mount()]),
+            (
+                "mount",
+                "mount; setfacl -wx 2; setfacl -wx 1".into(),
+                "opens writing; and -wx of 2; and -wx of 1".into()
+            )
+        );
+        let one = "setpriv --inh-caps +dac_override,+fowner --ambient-caps +dac_override,+fowner COMMAND";
+        assert_eq!(
+            commands(vec![cap(CAP_DAC_READ_SEARCH), cap(CAP_DAC_OVERRIDE), mount(), cap(CAP_FOWNER)]),
+            ("mount", format!("mount; {one}"), "opens writing; and dac_override; and fowner".into())
+        );
     }
 
     #[test]

@@ -301,8 +301,12 @@ fn head(args: &AuditArgs, tree: &Tree) -> Result<Head, Failure> {
             .push(Identity::parse(text, &*tree.names).map_err(|e| naming(format!("--as {text}: {e}")))?);
     }
     if args.who.image_user {
-        let user =
-            tree.user.as_deref().ok_or_else(|| naming(format!("--image-user: {} is no image", tree.name)))?;
+        let user = tree.user.as_deref().ok_or_else(|| {
+            naming(format!(
+                "--image-user: {} is no container image, so it names no user; name one with --as",
+                tree.name
+            ))
+        })?;
         identities.push(image_user(user, &*tree.names).map_err(|e| naming(format!("--image-user: {e}")))?);
     }
     if args.who.any_uid {

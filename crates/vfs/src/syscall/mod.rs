@@ -23,7 +23,8 @@
 //! # What is not there
 //!
 //! Calls without a number in [`nr`] are `ENOSYS`: those about memory, signals, sockets, time, and whatever else does not
-//! touch the tree or the credential. Nothing blocks: what would wait, for a lock as well, is `EAGAIN`. Signals are not sent.
+//! touch the tree or the credential; of the calls about mounts, `fsopen` and its like (`fsconfig`, `fsmount`, `fspick`): a tmpfs
+//! is mounted with `mount`. Nothing blocks: what would wait, for a lock as well, is `EAGAIN`. Signals are not sent.
 //!
 //! Kernel: arch/x86/entry/syscall_64.c `do_syscall_64()`.
 
