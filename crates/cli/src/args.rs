@@ -121,6 +121,10 @@ pub(crate) struct BenchArgs {
     #[cfg(feature = "peers")]
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "fills"])]
     pub(crate) peers: bool,
+    /// With --peers: build what has to be built in this directory, and use what an earlier run built there
+    #[cfg(feature = "peers")]
+    #[arg(long, value_name = "DIR", requires = "peers")]
+    pub(crate) peers_dir: Option<PathBuf>,
     /// Time the same work in directories of several file systems instead, in turns: calls, tar, git, make
     #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = parse_place,
           conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "threads"])]

@@ -95,7 +95,8 @@ fn side_by_side(args: &BenchArgs) -> Done {
 #[cfg(feature = "peers")]
 fn peers(args: &BenchArgs) -> Done {
     use rcuwalk_bench::peers;
-    let report = measured(|bar| peers::run(args.quick, args.threads.map_or(0, usize::from), bar))?;
+    let threads = args.threads.map_or(0, usize::from);
+    let report = measured(|bar| peers::run(args.quick, threads, args.peers_dir.as_deref(), bar))?;
     tell(args, &report, peers::render)?;
     blame(&report.faults())
 }

@@ -13,6 +13,8 @@ use crate::report::rounded;
 /// A peer, and how its program is made in a folder of its own.
 struct Program {
     peer: Peer,
+    /// The name of that folder.
+    folder: &'static str,
     make: fn(&Path) -> Result<(), String>,
     /// The command that runs it, in that folder.
     command: &'static [&'static str],
@@ -23,12 +25,14 @@ struct Program {
 const PROGRAMS: &[Program] = &[
     Program {
         peer: Peer { name: "rsfs (Rust)", leaves_out: "owners, ACLs, mounts" },
+        folder: "rsfs",
         make: |dir| cargo(dir, "rsfs = \"=0.4.1\"", include_str!("programs/rsfs.rs.txt")),
         command: &["target/release/peer"],
         quick: false,
     },
     Program {
         peer: Peer { name: "wasmer virtual-fs (Rust)", leaves_out: "permissions, links" },
+        folder: "virtual-fs",
         make: |dir| {
             let needs = "virtual-fs = { version = \"=0.704.2\", default-features = false }";
             cargo(dir, needs, include_str!("programs/virtual_fs.rs.txt"))
@@ -38,6 +42,7 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         peer: Peer { name: "gVisor tmpfs (Go)", leaves_out: "idmapped mounts" },
+        folder: "gvisor",
         make: |dir| {
             let needs = "gvisor.dev/gvisor v0.0.0-20250205023644-9414b50a5633";
             go(dir, needs, include_str!("programs/gvisor.go.txt"))
@@ -47,12 +52,14 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         peer: Peer { name: "afero MemMapFs (Go)", leaves_out: "walk, permissions, links" },
+        folder: "afero",
         make: |dir| go(dir, "github.com/spf13/afero v1.15.0", include_str!("programs/afero.go.txt")),
         command: &["peer"],
         quick: true,
     },
     Program {
         peer: Peer { name: "pyfakefs (Python)", leaves_out: "ACLs, mounts; it is interpreted" },
+        folder: "pyfakefs",
         make: python,
         command: &["python3", "peer.py"],
         quick: true,
@@ -62,27 +69,37 @@ const PROGRAMS: &[Program] = &[
 /// How often each program is run.
 const RUNS: usize = 3;
 
+/// Builds and runs the programs in folders of `built`, where what an earlier run built is used again, or in temporary ones.
 pub(super) fn measure(
     quick: bool,
+    built: Option<&Path>,
     dirs: &[String],
     files: &[String],
     report: &mut Report,
 ) -> Result<(), Error> {
-    let base = std::env::temp_dir();
-    let failed =
-        |e| Error::host("making a temporary directory", &base, e, "set TMPDIR to a directory with room");
-    for Program { peer, make, command, quick: in_quick } in PROGRAMS {
+    let temporary = match built {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir().map_err(|e| {
+            let hint = "set TMPDIR to a directory with room";
+            Error::host("making a temporary directory", &std::env::temp_dir(), e, hint)
+        })?),
+    };
+    let base = built.or(temporary.as_ref().map(|dir| dir.path())).unwrap_or(Path::new("."));
+    // Absolute, as the programs are run in their folders.
+    let made = fs::create_dir_all(base).and_then(|()| base.canonicalize());
+    let base = made.map_err(|e| Error::host("making", base, e, ""))?;
+    for Program { peer, folder, make, command, quick: in_quick } in PROGRAMS {
         if quick && !in_quick {
             report.notes.push(format!("{} is left out of a quick run: it has to be built", peer.name));
             continue;
         }
-        let dir = tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir_in(&base).map_err(failed)?;
-        let dir = dir.path();
-        fs::write(dir.join("dirs"), dirs.join("\n"))
+        let dir = base.join(folder);
+        fs::create_dir_all(&dir)
+            .and_then(|()| fs::write(dir.join("dirs"), dirs.join("\n")))
             .and_then(|()| fs::write(dir.join("files"), files.join("\n")))
-            .map_err(failed)?;
-        match make(dir) {
-            Ok(()) => runs(quick, peer.clone(), command, dir, report),
+            .map_err(|e| Error::host("writing a list of paths in", &dir, e, ""))?;
+        match make(&dir) {
+            Ok(()) => runs(quick, peer.clone(), command, &dir, report),
             Err(why) => report.notes.push(format!("{} is left out: {why}", peer.name)),
         }
     }
@@ -108,7 +125,7 @@ fn cargo(dir: &Path, needs: &str, source: &str) -> Result<(), String> {
         "[package]\nname = \"peer\"\nversion = \"0.0.0\"\nedition = \"2024\"\nrust-version = \"1.95\"\n\
          [dependencies]\n{needs}\n[workspace]\n"
     );
-    fs::create_dir(dir.join("src")).map_err(|e| crate::describe(&e))?;
+    fs::create_dir_all(dir.join("src")).map_err(|e| crate::describe(&e))?;
     let main = include_str!("programs/main.rs.txt");
     write(dir, &[("Cargo.toml", &manifest), ("src/main.rs", main), ("src/fs.rs", source)])?;
     let target = dir.join("target");

@@ -9,6 +9,7 @@ mod rust;
 
 use std::ffi::CString;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use rcuwalk::{Cred, Task, Vfs};
 use serde::Serialize;
@@ -144,12 +145,18 @@ fn ours(dirs: &[String], files: &[String]) -> rcuwalk::Result<Ours> {
     Ok(Ours(vfs.task(Cred::user(1000, 1000, &[]))))
 }
 
-/// Times the engine and whatever else there is.
+/// Times the engine and whatever else there is. What has to be built first is built below `built`, if given, and not again by
+/// a later run.
 ///
 /// # Errors
 ///
 /// When a tree cannot be made, or threads not started. A peer that is missing is a note.
-pub fn run(quick: bool, threads: usize, observer: &dyn Observer) -> Result<Report, Error> {
+pub fn run(
+    quick: bool,
+    threads: usize,
+    built: Option<&Path>,
+    observer: &dyn Observer,
+) -> Result<Report, Error> {
     let machine = Machine::read();
     let options = Options { quick, threads, only: vec![] };
     let budget = Budget::new(&options, observer)?;
@@ -178,7 +185,7 @@ pub fn run(quick: bool, threads: usize, observer: &dyn Observer) -> Result<Repor
         timed(&budget, &workload, call, (&engine, &vfs, &axfs), &mut report)?;
     }
     observer.stage("peers that are built first", None);
-    foreign::measure(quick, &dirs, &files, &mut report)?;
+    foreign::measure(quick, built, &dirs, &files, &mut report)?;
     Ok(report)
 }
 
