@@ -442,7 +442,8 @@ impl<'a> Loader<'a> {
         }
         store.change_inode(&mut self.ns, inode, |i, ns| {
             let stored = if new.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
-            i.mode.set(mode_of(new, &parsed) | iflags_of(new) | stored | i.mode.get() & flags::WIDE_TIMES);
+            let kept = i.mode.get() & (flags::WIDE_TIMES | flags::FASTPERM);
+            i.mode.set(mode_of(new, &parsed) | iflags_of(new) | stored | kept);
             i.uid.set(new.uid);
             i.gid.set(new.gid);
             i.size.set(new.size);

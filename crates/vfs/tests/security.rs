@@ -2,7 +2,7 @@
 
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, NewInode, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode};
 use std::sync::{Arc, Mutex};
 
 /// Writes down who is asked about, and forbids one inode.
@@ -140,4 +140,26 @@ fn without_the_bit_every_directory_is_checked_and_answers_are_the_same() {
         );
         assert_eq!(counts, (spared, checked), "{fastperm}");
     }
+}
+
+#[test]
+fn directories_whose_attributes_a_loader_tells_late_keep_the_bit() {
+    let vfs = Vfs::new().unwrap();
+    {
+        let mut loader = vfs.loader();
+        let with = |mode| NewInode { mode: S_IFDIR | mode, ..NewInode::default() };
+        loader.set_root(&with(0o755)).unwrap();
+        for (name, mode) in [(b"a", 0o700), (b"b", 0o755)] {
+            let dir = loader.add(loader.root(), name, &with(mode ^ 0o055)).unwrap();
+            loader.dir_meta(dir, &with(mode)).unwrap();
+            loader.add(dir, b"f", &NewInode { mode: S_IFREG | 0o644, ..NewInode::default() }).unwrap();
+        }
+    }
+    vfs.set_walk_mode(WalkMode::Rcu);
+    vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+    let user = vfs.task(Cred::user(1000, 1000, &[]));
+    assert!(user.stat(b"/b/f").is_ok());
+    assert_eq!((vfs.stats().searches_spared, vfs.stats().searches_checked), (2, 0));
+    assert_eq!(user.stat(b"/a/f"), Err(Errno::EACCES));
+    assert_eq!((vfs.stats().searches_spared, vfs.stats().searches_checked), (3, 1));
 }
