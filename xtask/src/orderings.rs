@@ -248,15 +248,27 @@ pub(crate) const CHECKS: &[Step] = &[
         models: &["mount_vs_walk"],
     },
     Step {
-        id: "remembered-dentry",
+        id: "remembered-stamp",
         place: "remembered",
-        what: "the check that the remembered dentry is still the same",
+        what: "the check that what a path led to has not changed since it was copied",
+        models: &["file_exchange_vs_remembered_path"],
+    },
+    Step {
+        id: "note-dentry",
+        place: "note",
+        what: "under the lock, the check that what a path led to is still the same",
+        models: &["file_exchange_vs_remembered_path"],
+    },
+    Step {
+        id: "note-missing",
+        place: "note",
+        what: "under the lock, the check that the directory in which a name was missing has not changed",
         models: &["unlink_vs_open"],
     },
     Step {
-        id: "remembered-missing",
-        place: "remembered",
-        what: "the check that the directory in which a name was missing has not changed",
-        models: &["unlink_vs_open"],
+        id: "note-links",
+        place: "note",
+        what: "under the lock, the check that the links a path led through are still the same",
+        models: &["symlink_swap_vs_walk"],
     },
 ];

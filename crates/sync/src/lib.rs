@@ -59,7 +59,7 @@ pub use lockref::LockRef;
 #[cfg(not(loom))]
 pub use percpu::{PerCpu, thread_number};
 pub use racy::{Counter, Racy32, Racy64, Serial};
-pub use seqcount::{SeqCount, SeqWrite};
+pub use seqcount::{SeqCount, SeqRead, SeqWrite};
 
 /// Whether a model checker runs this build. Its words are larger than those of a processor, so what asserts a layout, or makes
 /// room for many of them, asks.

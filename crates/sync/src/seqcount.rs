@@ -67,6 +67,12 @@ impl SeqCount {
         self.0.load(Ordering::Relaxed) != start
     }
 
+    /// The read that was started at `start`, to be passed on together with what it will vouch for.
+    #[inline(always)]
+    pub fn since(&self, start: u32) -> SeqRead<'_> {
+        SeqRead { seq: self, start }
+    }
+
     /// Starts a change, which ends when the guard is dropped. The caller excludes other writers of the same count.
     ///
     /// Kernel: `write_seqcount_begin()`.
@@ -79,6 +85,22 @@ impl SeqCount {
         // [SEQ-3] pairs with the fence [SEQ-2] in `retry`: no word of the change is seen before the odd count.
         fence!("SEQ-3", Release);
         SeqWrite { seq: self, after: before.wrapping_add(2) }
+    }
+}
+
+/// A read under way: see [`SeqCount::since`].
+#[derive(Debug, Clone, Copy)]
+pub struct SeqRead<'a> {
+    seq: &'a SeqCount,
+    start: u32,
+}
+
+impl SeqRead<'_> {
+    /// As [`SeqCount::retry`].
+    #[inline(always)]
+    #[must_use]
+    pub fn retry(self) -> bool {
+        self.seq.retry(self.start)
     }
 }
 

@@ -4,11 +4,12 @@
 //! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
 //! cache lines.
 
+use crate::stamps::SlotSeq;
 use crate::store::{Namespace, Slot, Store};
 use crate::uapi::{S_IFDIR, S_IFLNK, S_IFMT};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
-    ChainsView, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount, View, step, type_stable,
+    ChainsView, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, View, step, type_stable,
 };
 
 /// The longest name kept inside the dentry; longer ones lie in the blob store.
@@ -17,7 +18,7 @@ pub(crate) const INLINE_NAME: usize = 40;
 type_stable! {
     /// All that a hit reads, in one cache line. Everything but `next` changes only under `seq` and the name space lock.
     pub(crate) struct Dentry {
-        pub(crate) seq: SeqCount,
+        pub(crate) seq: SlotSeq,
         pub(crate) parent: Racy32,
         pub(crate) hash: Racy32,
         pub(crate) next: Link,
@@ -59,6 +60,14 @@ impl Meta {
     const MAY_SEARCH: u32 = 1 << 14;
     /// Coming to it takes more than standing on it: it is a link, or something is mounted over it. Kernel: `d_managed()`.
     const STEP: u32 = 1 << 15;
+
+    /// A link that paths of the whole-path table lead through.
+    const REMEMBERED: u32 = 1 << 16;
+    /// Of an entry of the whole-path table: it answers only who follows links.
+    const FOLLOWED: u32 = 1 << 17;
+
+    /// Of no dentry.
+    pub(crate) const NONE: Meta = Meta(0);
 
     pub(crate) fn new(name_len: usize, mode: u32) -> Meta {
         debug_assert!(name_len <= 255);
@@ -115,6 +124,23 @@ impl Meta {
         self.0 & Self::MAY_SEARCH != 0
     }
 
+    pub(crate) fn is_remembered(self) -> bool {
+        self.0 & Self::REMEMBERED != 0
+    }
+
+    pub(crate) fn with_remembered(self) -> Meta {
+        Meta(self.0 | Self::REMEMBERED)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_followed(self) -> bool {
+        self.0 & Self::FOLLOWED != 0
+    }
+
+    pub(crate) fn with_followed(self, yes: bool) -> Meta {
+        Meta(if yes { self.0 | Self::FOLLOWED } else { self.0 })
+    }
+
     pub(crate) fn is_hashed(self) -> bool {
         self.0 & Self::HASHED != 0
     }
@@ -142,6 +168,14 @@ pub(crate) struct Seen {
     pub(crate) dentry: Handle,
     pub(crate) seq: u32,
     pub(crate) meta: Meta,
+}
+
+impl Seen {
+    /// Whether this is what the whole-path table says of a name that is not there: the directory, and no dentry in it.
+    #[inline(always)]
+    pub(crate) fn is_missing(self) -> bool {
+        self.meta == Meta::NONE
+    }
 }
 
 /// A name in a path, as the hash table is asked for it.
@@ -299,10 +333,17 @@ impl Store {
     }
 
     /// Notes whether something is mounted over `dentry`.
-    pub(crate) fn set_mounted(&self, _: &Namespace, dentry: Handle, yes: bool) {
+    pub(crate) fn set_mounted(&self, ns: &Namespace, dentry: Handle, yes: bool) {
         let d = self.dentry(dentry);
-        let _change = d.seq.write();
+        let _change = self.open_dentry(ns, dentry);
         d.meta.set(Meta(d.meta.get()).with_mounted(yes).0);
+    }
+
+    /// Notes that paths of the whole-path table lead through a link. That is no change of the dentry: only who holds the
+    /// name space lock asks for it.
+    pub(crate) fn set_remembered(&self, _: &Namespace, link: Handle) {
+        let d = self.dentry(link);
+        d.meta.set(Meta(d.meta.get()).with_remembered().0);
     }
 
     /// Gives a reference back, and frees the dentry, and its inode with it, if it was the last.

@@ -6,44 +6,16 @@
 use crate::acl::{ACL_GROUP, ACL_USER, AclEntry};
 use crate::errno::{Errno, Result};
 use crate::perm::{self, AclSource, InodeAttr};
+use crate::stamps::SlotSeq;
 use crate::store::{Namespace, Store};
 use crate::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
 use crate::userns::IdView;
-use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, SeqCount, SeqWrite, type_stable};
-
-type_stable! {
-    /// The sequence count of an inode. Anybody may read under it; [`Store::open_inode`] alone starts a change, so that none
-    /// goes unnoticed by [`crate::changes`].
-    pub(crate) struct InodeSeq {
-        count: SeqCount,
-    }
-}
-
-impl InodeSeq {
-    /// As [`SeqCount::begin`].
-    #[inline(always)]
-    pub(crate) fn begin(&self) -> u32 {
-        self.count.begin()
-    }
-
-    /// As [`SeqCount::wait`].
-    #[inline(always)]
-    pub(crate) fn wait(&self) -> u32 {
-        self.count.wait()
-    }
-
-    /// As [`SeqCount::retry`].
-    #[inline(always)]
-    #[must_use]
-    pub(crate) fn retry(&self, start: u32) -> bool {
-        self.count.retry(start)
-    }
-}
+use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, type_stable};
 
 type_stable! {
     /// The fields of `stat`. Written under `seq` and the name space lock.
     pub(crate) struct Inode {
-        pub(crate) seq: InodeSeq,
+        pub(crate) seq: SlotSeq,
         /// The mode in the low 16 bits; [`flags`] above them.
         pub(crate) mode: Racy32,
         pub(crate) uid: Racy32,
@@ -215,18 +187,70 @@ impl Inode {
         let mode = self.mode.get();
         InodeAttr { mode: mode & 0xffff, uid: self.uid.get(), gid: self.gid.get(), iflags: mode >> 16 }
     }
+
+    /// [`Store::fill_kstat`] from the inode's one cache line, and whether that was all of it, at one moment.
+    #[inline(always)]
+    pub(crate) fn fill_kstat_fast(&self, want_btime: bool) -> (Kstat, bool) {
+        let seq = self.seq.begin();
+        let mode = self.mode.get();
+        let size = self.size.get();
+        let stat = Kstat {
+            ino: self.ino.get(),
+            mode: mode & 0xffff,
+            iflags: mode & !0xffff,
+            nlink: self.nlink.get(),
+            uid: self.uid.get(),
+            gid: self.gid.get(),
+            rdev: 0,
+            size,
+            blocks: blocks_of_size(size),
+            times: Times {
+                atime: unpack_time(self.atime.get()),
+                mtime: unpack_time(self.mtime.get()),
+                ctime: unpack_time(self.ctime.get()),
+                btime: Timespec::default(),
+            },
+        };
+        let whole = !self.seq.retry(seq)
+            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
+            && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
+            && !want_btime;
+        (stat, whole)
+    }
+
+    /// Whether `stat` asks no more of this inode than its one cache line, and permission no more than its mode and owner:
+    /// most are like that.
+    pub(crate) fn is_plain(&self) -> bool {
+        let mode = self.mode.get();
+        matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
+            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
+            && self.acl.get() == 0
+    }
+
+    /// Makes this a copy of `other`, which nobody changes meanwhile.
+    pub(crate) fn copy_from(&self, other: &Inode) {
+        for (to, from) in [
+            (&self.mode, &other.mode),
+            (&self.uid, &other.uid),
+            (&self.gid, &other.gid),
+            (&self.nlink, &other.nlink),
+            (&self.acl, &other.acl),
+        ] {
+            to.set(from.get());
+        }
+        for (to, from) in [
+            (&self.size, &other.size),
+            (&self.ino, &other.ino),
+            (&self.atime, &other.atime),
+            (&self.mtime, &other.mtime),
+            (&self.ctime, &other.ctime),
+        ] {
+            to.set(from.get());
+        }
+    }
 }
 
 impl Store {
-    /// Starts a change of an inode, which ends when the guard is dropped, and notes it for whoever watches changes.
-    #[inline]
-    pub(crate) fn open_inode(&self, ns: &mut Namespace, inode: Handle) -> SeqWrite<'_> {
-        if let Some(feed) = &mut ns.feed {
-            feed.changed(inode);
-        }
-        self.inode(inode).seq.count.write()
-    }
-
     /// Runs `read` on the inode until nothing changed meanwhile.
     #[inline(always)]
     pub(crate) fn read_inode<R>(&self, inode: Handle, mut read: impl FnMut(&Inode) -> R) -> R {
@@ -244,41 +268,10 @@ impl Store {
     ///
     /// Kernel: fs/stat.c `generic_fillattr()`.
     pub(crate) fn fill_kstat(&self, inode: Handle, want_btime: bool) -> Kstat {
-        match self.fill_kstat_fast(inode, want_btime) {
+        match self.inode(inode).fill_kstat_fast(want_btime) {
             (stat, true) => stat,
             (_, false) => self.fill_kstat_slow(inode),
         }
-    }
-
-    /// [`fill_kstat`](Self::fill_kstat) from the inode's one cache line, and whether that was all of it, at one moment.
-    #[inline(always)]
-    pub(crate) fn fill_kstat_fast(&self, inode: Handle, want_btime: bool) -> (Kstat, bool) {
-        let i = self.inode(inode);
-        let seq = i.seq.begin();
-        let mode = i.mode.get();
-        let size = i.size.get();
-        let stat = Kstat {
-            ino: i.ino.get(),
-            mode: mode & 0xffff,
-            iflags: mode & !0xffff,
-            nlink: i.nlink.get(),
-            uid: i.uid.get(),
-            gid: i.gid.get(),
-            rdev: 0,
-            size,
-            blocks: blocks_of_size(size),
-            times: Times {
-                atime: unpack_time(i.atime.get()),
-                mtime: unpack_time(i.mtime.get()),
-                ctime: unpack_time(i.ctime.get()),
-                btime: Timespec::default(),
-            },
-        };
-        let whole = !i.seq.retry(seq)
-            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
-            && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
-            && !want_btime;
-        (stat, whole)
     }
 
     /// [`fill_kstat`](Self::fill_kstat) where something lies apart.

@@ -63,6 +63,7 @@ mod propagate;
 mod security;
 pub mod setattr;
 mod space;
+mod stamps;
 mod stat;
 mod statfs;
 mod store;

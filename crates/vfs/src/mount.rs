@@ -643,8 +643,7 @@ impl Kernel {
     /// Whether for certain anybody may do `mask` to the inode, which is not writing: every class is granted it, and there is
     /// no ACL. What the answer is made of goes for any mount.
     #[inline(always)]
-    pub(crate) fn everyone_may(&self, mnt: Handle, inode: Handle, mask: u32) -> bool {
-        let i = self.store.inode(inode);
+    pub(crate) fn everyone_may(&self, mnt: Handle, i: &Inode, mask: u32) -> bool {
         let seq = i.seq.begin();
         perm::everyone_may(i.mode.get(), i.acl.get() != 0, mask)
             && !i.seq.retry(seq)

@@ -35,6 +35,10 @@
 //!
 //! A walk that cannot be sure bails out with a [`Bail`] and is made again in REF-walk, which waits where it must.
 
+mod direct;
+
+pub(crate) use direct::{Candidate, Known, Question};
+
 use crate::cred::Cred;
 use crate::dcache::{Look, Meta, Name, Seen};
 use crate::errno::Errno;
@@ -44,12 +48,12 @@ use crate::getname::check_name;
 use crate::inode::{Touch, flags};
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
-use crate::pathtable::{self, AsOf, Led, Signature};
+use crate::pathtable::{self, Led};
 use crate::perm::{self, MAY_EXEC};
-use crate::store::Slot;
 use crate::trace::{Event, Rule};
 use crate::uapi::{
-    NAME_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, S_IFLNK,
+    NAME_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
+    S_IFLNK, S_ISVTX, S_IWOTH,
 };
 use crate::variants::SearchCheck;
 use rcuwalk_sync::{Handle, Racy32, name, step};
@@ -209,7 +213,14 @@ pub(crate) struct Nameidata<'a> {
     pub(crate) m_seq: u32,
     /// Renames there had been when the walk started, for scoped lookups.
     renames: u32,
+    /// The first links that were followed.
+    links: [Seen; LINKS],
+    /// The walk depended on more than an entry of the whole-path table can tell.
+    untold: bool,
 }
+
+/// How many links a remembered path may lead through.
+const LINKS: usize = 2;
 
 /// The longest chain of links that is followed.
 const MAXSYMLINKS: u32 = 40;
@@ -231,6 +242,8 @@ impl<'a> Nameidata<'a> {
             total_links: 0,
             m_seq,
             renames,
+            links: [Seen { dentry: 0, seq: 0, meta: Meta::NONE }; LINKS],
+            untold: false,
         }
     }
 
@@ -701,6 +714,7 @@ impl<'a> Nameidata<'a> {
 
     /// Steps to the parent. Kernel: fs/namei.c `handle_dots()`, `follow_dotdot()`.
     fn follow_dotdot<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
+        self.untold = true;
         let root = self.root::<RCU>()?;
         let from = if at.path() == root.path() {
             None
@@ -915,9 +929,12 @@ impl<'a> Nameidata<'a> {
         self.total_links += 1;
         let store = &self.kernel.store;
         let inode = store.d_inode(link.dentry);
+        // As long as the directory stays what it is, the link is followed, and nothing written.
+        let mut certain = self.kernel.mount_has(dir.mnt, mount::flags::NOATIME);
         if trailing {
             let [link, dir] =
                 [inode, store.d_inode(dir.seen.dentry)].map(|i| self.kernel.read_attr(dir.mnt, i));
+            certain &= dir.mode & (S_ISVTX | S_IWOTH) != S_ISVTX | S_IWOTH;
             let may = perm::may_follow_link(self.kernel.protected(), &dir, &link, self.cred);
             may.or_else(|errno| self.kernel.refuse(place, Rule::ProtectedSymlinks, errno))?;
         }
@@ -935,6 +952,10 @@ impl<'a> Nameidata<'a> {
                 return Err(Stop::Fail(Errno::EAGAIN));
             }
             self.kernel.touch_now(inode, Touch::A);
+        }
+        match self.links.get_mut(self.total_links as usize - 1) {
+            Some(followed) if certain => *followed = link,
+            _ => self.untold = true,
         }
         let mut path = Vec::new();
         store.link_body(inode, &mut path)?;
@@ -973,6 +994,14 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Fail(Errno::ENOTDIR));
         }
         Ok(Step::Done(position))
+    }
+
+    /// Whether where this walk from `from` led is told by the counts that an entry of the whole-path table is of, by the
+    /// links that were followed, and by the dentry that it led to.
+    fn is_told(&self, from: Path, to: Position) -> bool {
+        // What covers a file has no more to do with the file's name.
+        let covers_file = !to.seen.meta.is_dir() && to.seen.dentry == self.kernel.mount(to.mnt).root.get();
+        !self.untold && !covers_file && self.root.is_none_or(|root| root.path() == from)
     }
 
     /// Gives back the references of a REF-walk.
@@ -1023,31 +1052,6 @@ fn skip_slashes(path: &[u8], from: usize) -> usize {
     at
 }
 
-/// Where a lockless walk ended, not validated yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
-    pub(crate) position: Position,
-    m_seq: u32,
-}
-
-/// What the whole-path table was asked in vain: it is told where the walk led.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Question {
-    from: Path,
-    sign: Signature,
-    as_of: AsOf,
-}
-
-/// What the whole-path table says of a path.
-pub(crate) enum Known {
-    /// It leads there.
-    To(Candidate),
-    /// It leads nowhere.
-    Missing,
-    /// Nothing.
-    Unknown(Option<Question>),
-}
-
 /// A task's place in the tree and its credential: what a lookup needs of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Walker<'a> {
@@ -1073,6 +1077,7 @@ impl<'a> Walker<'a> {
     ) -> Result<R, Errno> {
         let question = match self.ask(at, path, lookup) {
             Known::To(found) => {
+                let found = self.itself(found);
                 let result = finish(found.position);
                 if self.confirm(found) {
                     return result;
@@ -1113,39 +1118,20 @@ impl<'a> Walker<'a> {
         path: &[u8],
         lookup: Lookup,
         question: Option<Question>,
-    ) -> Result<Option<Candidate>, Errno> {
+    ) -> Result<Option<Candidate<'a>>, Errno> {
         check_name(path, lookup.empty)?;
         if self.kernel.walk_mode() == WalkMode::RefOnly {
             return Ok(None);
         }
         let m_seq = question.map_or_else(|| self.kernel.mounts.seq.begin(), |asked| asked.as_of.m_seq);
         match self.walk_rcu(at, path, lookup, m_seq, question) {
-            Ok(position) => Ok(Some(Candidate { position, m_seq })),
+            Ok(position) => Ok(Some(self.candidate(position, m_seq))),
             Err(Stop::Fail(errno)) => Err(errno),
             Err(Stop::Retry(bail)) => {
                 self.kernel.count_bail(bail);
                 Ok(None)
             }
         }
-    }
-
-    /// Whether the walk still leads there, so that what was read there counts.
-    #[inline(always)]
-    pub(crate) fn confirm(&self, found: Candidate) -> bool {
-        let moved = self.kernel.mounts.seq.retry(found.m_seq);
-        if !step!("confirm", self.kernel.store.tree().retry(found.position.seen)) && !moved {
-            self.kernel.mount_used(found.position.mnt);
-            return true;
-        }
-        self.kernel.count_bail(if moved { Bail::MountMoved } else { Bail::DentryMoved });
-        false
-    }
-
-    /// Takes the references to what the table led to, if it leads there still.
-    #[inline(always)]
-    pub(crate) fn legitimize(&self, found: Candidate) -> bool {
-        let held = self.kernel.legitimize(found.position, found.m_seq);
-        held.map_err(|bail| self.kernel.count_bail(bail)).is_ok()
     }
 
     /// [`path_lookupat_rcu`](Self::path_lookupat_rcu) of a path that the table was asked for already.
@@ -1177,75 +1163,6 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Asks the whole-path table.
-    #[inline(always)]
-    pub(crate) fn ask(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Known {
-        self.ask_as_of(at, path, lookup, self.kernel.mounts.seq.begin())
-    }
-
-    #[inline(always)]
-    fn ask_as_of(&self, at: At<'_>, path: &[u8], lookup: Lookup, m_seq: u32) -> Known {
-        if self.kernel.walk_mode() == WalkMode::Direct
-            && lookup.resolve == 0
-            && let Some(from) = self.start(at, path)
-            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), from, path, self.passed)
-        {
-            let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
-            return match self.remembered(sign, as_of, lookup) {
-                Known::Unknown(_) => Known::Unknown(Some(Question { from, sign, as_of })),
-                known => known,
-            };
-        }
-        Known::Unknown(None)
-    }
-
-    /// Where a path starts, if nothing but the table of paths has to be asked.
-    #[inline(always)]
-    fn start(&self, at: At<'_>, path: &[u8]) -> Option<Path> {
-        let place = match (path.first()?, at) {
-            (b'/', _) => Place::Root,
-            (_, At::Cwd) => Place::Pwd,
-            (_, At::File(file)) => return Some(file.path),
-            (_, At::Bad) => return None,
-        };
-        let seq = self.fs.begin();
-        let path = self.fs.peek(place);
-        (!self.fs.retry(seq)).then_some(path)
-    }
-
-    /// The answer of the whole-path table, if it has one that still holds.
-    #[inline(always)]
-    fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Known {
-        let store = &self.kernel.store;
-        let Some((mnt, led)) = self.kernel.paths.find(sign, as_of) else { return Known::Unknown(None) };
-        let (Led::To { dentry, seq } | Led::Missing { dir: dentry, seq, .. }) = led;
-        let slots = store.tree().slots;
-        // What is asked next, as in `d_lookup_rcu`.
-        slots.prefetch(dentry, std::mem::offset_of!(Slot, inode));
-        let d = &slots.get(dentry).dentry;
-        let seen = Seen { dentry, seq: d.seq.begin(), meta: Meta(d.meta.get()) };
-        // As long as the dentry's count stands it has the name and the parent it had, and if nothing on the way
-        // to it changed either, up to after that was read, then this is where the path leads.
-        if step!("remembered-dentry", seen.seq != seq) {
-            return Known::Unknown(None);
-        }
-        if let Led::Missing { entries, .. } = led {
-            let made = step!("remembered-missing", store.inode(d.inode.get()).seq.retry(entries));
-            if made || d.seq.retry(seq) {
-                return Known::Unknown(None);
-            }
-        } else if lookup.directory && !seen.meta.is_dir() {
-            return Known::Unknown(None);
-        }
-        if store.path_seq.retry(as_of.path_seq) {
-            return Known::Unknown(None);
-        }
-        match led {
-            Led::To { .. } => Known::To(Candidate { position: Position { mnt, seen }, m_seq: as_of.m_seq }),
-            Led::Missing { .. } => Known::Missing,
-        }
-    }
-
     /// Walks a path, and tells the whole-path table where it led, if that was asked before: one function that all calls
     /// share.
     #[inline(never)]
@@ -1257,28 +1174,31 @@ impl<'a> Walker<'a> {
         m_seq: u32,
         question: Option<Question>,
     ) -> Walk<Position> {
-        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let store = &self.kernel.store;
         let mut nd = Nameidata::new(*self, at, lookup);
         nd.m_seq = m_seq;
         let start = nd.path_init::<true>(path)?;
         let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
-        let Seen { dentry, seq, .. } = stretch.at;
         // Before the proof that the name is missing, which then is of this count at the latest.
-        let entries = question.map_or(0, |_| store.inode(store.d_inode(dentry)).seq.begin());
+        let entries = question.map_or(0, |_| store.inode(store.d_inode(stretch.at.dentry)).seq.begin());
         let answer = self.finish_walk(&mut nd, start.mnt, path, stretch);
+        let mut mnt = start.mnt;
         // The process may have moved since it was asked from where the path starts.
         let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path()) else {
             return answer;
         };
         let led = match (stretch.halt, &answer) {
-            (Halt::Found, Ok(_)) => Led::To { dentry, seq },
-            (Halt::Missing, Err(Stop::Fail(pathtable::MISSING))) => {
-                Led::Missing { dir: dentry, seq, entries }
+            (Halt::Found, Ok(_)) => Led::To(stretch.at),
+            (Halt::Undecided, Ok(position)) if lookup.follow && nd.is_told(from, *position) => {
+                mnt = position.mnt;
+                Led::Followed(position.seen)
             }
+            (Halt::Missing, Err(Stop::Fail(pathtable::MISSING))) => Led::Missing { dir: stretch.at, entries },
             _ => return answer,
         };
-        if !store.path_seq.retry(as_of.path_seq) && !kernel.mounts.seq.retry(m_seq) {
-            kernel.paths.remember(sign, as_of, from.mnt, led);
+        if self.kernel.paths.admits(sign) {
+            let links = &nd.links[..nd.total_links as usize];
+            self.note(sign, as_of, mnt, led, links);
         }
         answer
     }

@@ -398,6 +398,8 @@ impl Kernel {
     /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
     fn set_mnt_flags(&self, _: &Namespace, mnt: Handle, new: u32) {
         let m = self.mount(mnt);
+        // Whether links are followed, and read without a trace, is part of what a path leads to.
+        let _change = self.mounts.seq.write();
         m.flags.set(m.flags.get() & !flags::USER_SETTABLE | new);
     }
 

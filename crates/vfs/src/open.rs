@@ -276,11 +276,13 @@ impl Task {
 
     /// Opens what the whole-path table led to, if it is as most are: a file or directory that anybody may read.
     #[inline(always)]
-    fn open_known(&self, walker: Walker<'_>, found: Candidate, op: &OpenFlags) -> Option<Opening> {
+    fn open_known(&self, walker: Walker<'_>, found: Candidate<'_>, op: &OpenFlags) -> Option<Opening> {
         let Position { mnt, seen } = found.position;
-        let inode = walker.kernel.store.d_inode(seen.dentry);
+        let store = &walker.kernel.store;
+        store.prefetch(seen.dentry);
+        let inode = store.d_inode(seen.dentry);
         let opens = matches!(seen.meta.file_type(), S_IFREG | S_IFDIR)
-            && walker.kernel.everyone_may(mnt, inode, MAY_READ)
+            && walker.kernel.everyone_may(mnt, store.inode(inode), MAY_READ)
             && walker.legitimize(found);
         opens.then(|| opening(found.position.path(), inode, op.file_mode(), op))
     }
@@ -498,7 +500,7 @@ impl Task {
             }
             _ => {}
         }
-        if !kernel.everyone_may(position.mnt, inode, op.may()) {
+        if !kernel.everyone_may(position.mnt, kernel.store.inode(inode), op.may()) {
             kernel.inode_permission(position.mnt, inode, &self.cred, op.may())?;
         }
         if op.flags & (O_ACCMODE | O_TRUNC | O_NOATIME) == 0 {

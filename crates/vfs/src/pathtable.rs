@@ -7,27 +7,41 @@
 //! - [`Store::path_seq`](crate::store::Store), which every change opens that can turn a walk aside or forbid it on its
 //!   way: a directory gets another name or parent, another mode, owner or ACL;
 //! - the count of the mount table, which every mount and unmount opens;
-//! - the count of the dentry it led to, or for a missing name the counts of the directory and of its entries.
+//! - the count of the dentry it led to, or for a missing name of the directory;
+//! - the [stamp](crate::stamps) of that dentry, its inode included.
 //!
 //! **Claim.** An answer from the table is one that the walk could have given. The entry was made by a walk during which
 //! neither global count changed, so that every step of it held at one moment; as long as both counts stand, each of its
 //! directories is where it was and may still be searched by this credential, which never changes. What is left of the
-//! walk is its last step, which is made anew: the dentry's own count says whether it is still the entry of that name, and
-//! for a missing name the count of its directory whether anything was added.
+//! walk is its last step. As long as the stamp stands too, the dentry is the entry of that name and its inode is as it was,
+//! or the directory has no more names than it had. If the stamp moved, which a change of something else may have done, the
+//! dentry's own count says whether it is still the entry of that name; a missing name is looked for again.
+//!
+//! **An entry holds a copy of the inode** where that is as most are ([`Inode::is_plain`]). So an answer takes the memory of
+//! the entry, which the path alone leads to, and nothing that is found only by reading it.
 //!
 //! **A path is known by a signature** of 256 bits over credential, start, length and bytes: two sums of NH with Toeplitz
 //! keys, as in UMAC, of words of 64 bits, keyed at random for each table. Two different questions have the same signature
 //! with a chance of 2⁻¹²⁸ at most, whatever they are.
 //!
-//! **Admission.** A path enters at the second time it is asked for: the first leaves a mark of 16 bits. So a scan of a
-//! tree costs marks, and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
+//! **Admission.** A path enters at the second time it is asked for: the first leaves 16 bits in `seen`, which is of full
+//! size from the start, so that a path is known again after all others of a large tree were asked for. So a scan of a
+//! tree costs bits, and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
 //!
-//! Not remembered: paths through links, `..` and over mounts, refusals, and what ends in a slash.
+//! **Links.** A path that leads through links enters too, if following them is certain to write nothing and to be allowed as
+//! long as no directory changes: on mounts without access times, and not at the end of a path in a sticky directory that
+//! anybody may write to. The links are marked, and a marked one that loses its name opens `path_seq`. Such an entry answers
+//! who follows links only.
+//!
+//! Not remembered: paths through `..`, relative ones that a link sends to the root, refusals, and what is missing behind a
+//! link or a mount.
 
+use crate::dcache::{Meta, Seen};
 use crate::errno::{Errno, Result};
+use crate::inode::Inode;
 use crate::mount::Path;
-use rcuwalk_sync::lock::{Mutex, TryLockError};
-use rcuwalk_sync::{Arena, Counter, Handle, MODELLED, Racy32, Racy64, SeqCount, type_stable};
+use crate::store::{Namespace, Store};
+use rcuwalk_sync::{Arena, Counter, Handle, MODELLED, Racy32, Racy64, SeqCount, SeqRead, type_stable};
 
 /// Longer paths are not remembered. Bytes.
 const PATH_LEN_MAX: usize = 1024;
@@ -47,7 +61,7 @@ const _: () = assert!(PATH_LEN_MAX / 16 + 1 + STREAMS <= KEYS);
 /// How large the whole-path table of a [`Vfs`](crate::Vfs) may get, and what it takes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathTableOptions {
-    /// The most paths that are remembered, rounded up to a power of two; 0 for no table. 66 bytes each, which are
+    /// The most paths that are remembered, rounded up to a power of two; 0 for no table. 132 bytes each, which are
     /// committed only when used. 524,288 unless set; 16,777,216 at most.
     pub entries: u32,
     /// Remember a path when it is first looked up, not the second time: for tests, and for trees that are small and hot.
@@ -61,7 +75,8 @@ impl Default for PathTableOptions {
 }
 
 type_stable! {
-    /// Where one path led; one cache line. Written under `seq` and the lock of the table.
+    /// Where one path led: a cache line, and the next one with a copy of the inode. Written under `seq` and the name space
+    /// lock.
     struct Entry {
         seq: SeqCount,
         path_seq: Racy32,
@@ -71,18 +86,30 @@ type_stable! {
         /// What the path led to, or the directory that its last name is missing in.
         dentry: Racy32,
         dentry_seq: Racy32,
-        /// For a missing name: the count of the directory's inode, and 1 above it; 0 if the path led somewhere.
-        missing: Racy64,
+        /// The dentry's [`Meta`]; that of none for a missing name.
+        meta: Racy32,
+        /// The stamp of the dentry, [`NO_COPY`] if there is no copy.
+        stamp: Racy32,
+        /// Its own count is never opened.
+        inode: Inode,
     }
 }
 
-const _: () = assert!(MODELLED || size_of::<Entry>() == 64, "an answer is one cache line");
+const _: () = assert!(
+    MODELLED || size_of::<Entry>() == 128 && std::mem::offset_of!(Entry, inode) == 64,
+    "an answer is one pair of cache lines, and the first one tells whether it is one"
+);
+
+/// No stamp is odd.
+const NO_COPY: u32 = 1;
+
+/// No count of an entry that answers is odd.
+const NOWHERE: u64 = 1;
 
 impl Entry {
-    /// Where the path of this signature led, if this is its entry, and of these changes.
+    /// Whether this is the entry of that signature, and of these changes, since `seq`.
     #[inline(always)]
-    fn answer(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, Led)> {
-        let seq = self.seq.begin();
+    fn answers(&self, seq: u32, sign: Signature, as_of: AsOf) -> bool {
         let [a, b, c, d] = sign.words();
         let differ = (self.sign[0].get() ^ a)
             | (self.sign[1].get() ^ b)
@@ -90,19 +117,71 @@ impl Entry {
             | (self.sign[3].get() ^ d)
             | u64::from(self.path_seq.get() ^ as_of.path_seq)
             | u64::from(self.m_seq.get() ^ as_of.m_seq);
-        let (dentry, seen, missing) = (self.dentry.get(), self.dentry_seq.get(), self.missing.get());
-        let mnt = self.mnt.get();
-        (differ == 0 && !self.seq.retry(seq)).then(|| (mnt, led(dentry, seen, missing)))
+        differ == 0 && !self.seq.retry(seq)
+    }
+}
+
+/// What the table knows of a path. Nothing of it counts before [`read`](Self::read) says so.
+#[derive(Clone, Copy)]
+pub(crate) struct Remembered<'a> {
+    entry: &'a Entry,
+    seq: u32,
+}
+
+impl<'a> Remembered<'a> {
+    #[inline(always)]
+    pub(crate) fn mnt(self) -> Handle {
+        self.entry.mnt.get()
+    }
+
+    /// Where the path led; [`Seen::is_missing`] if only to a directory without its last name.
+    #[inline(always)]
+    pub(crate) fn seen(self) -> Seen {
+        let Entry { dentry, dentry_seq, meta, .. } = self.entry;
+        Seen { dentry: dentry.get(), seq: dentry_seq.get(), meta: Meta(meta.get()) }
+    }
+
+    /// What is known is so as long as this is the stamp of that dentry.
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u32 {
+        self.entry.stamp.get()
+    }
+
+    /// Whether there is a copy of the inode.
+    pub(crate) fn has_copy(self) -> bool {
+        self.stamp() != NO_COPY
+    }
+
+    /// The copy.
+    #[inline(always)]
+    pub(crate) fn inode(self) -> &'a Inode {
+        &self.entry.inode
+    }
+
+    /// What vouches for all of this.
+    #[inline(always)]
+    pub(crate) fn read(self) -> SeqRead<'a> {
+        self.entry.seq.since(self.seq)
     }
 }
 
 /// What a path led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Led {
-    /// To this dentry, as of this count of it.
-    To { dentry: Handle, seq: u32 },
-    /// To a name that this directory does not have, as of this count of its dentry, and this of its inode.
-    Missing { dir: Handle, seq: u32, entries: u32 },
+    /// To this dentry.
+    To(Seen),
+    /// To this dentry, if links are followed.
+    Followed(Seen),
+    /// To a name that this directory does not have, as of this count of its inode.
+    Missing { dir: Seen, entries: u32 },
+}
+
+impl Led {
+    /// The dentry that tells whether it still does.
+    pub(crate) fn seen(self) -> Seen {
+        let (Led::To(seen) | Led::Followed(seen) | Led::Missing { dir: seen, .. }) = self;
+        seen
+    }
 }
 
 /// As of which changes something is true.
@@ -116,7 +195,7 @@ pub(crate) struct AsOf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signature(u128, u128);
 
-/// A signature, mixed: which bucket of four entries it is in, which of them it takes first, and how it is marked.
+/// A signature, mixed: which bucket of four entries it is in, which of them it takes first, and its tag.
 #[derive(Debug, Clone, Copy)]
 struct Mixed(u64);
 
@@ -131,10 +210,10 @@ impl Mixed {
         (self.0 >> 62) as u32
     }
 
-    /// Never zero: that is an empty way.
+    /// Never zero, which stands for none.
     #[inline(always)]
     fn tag(self) -> u16 {
-        (self.0 >> 16) as u16 & !RESIDENT | 1
+        (self.0 >> 16) as u16 | 1
     }
 }
 
@@ -152,12 +231,9 @@ impl Signature {
     }
 }
 
-/// Of a mark: its entry is in use.
-const RESIDENT: u16 = 1 << 15;
-
 /// Buckets that a table starts with, and from how many on it asks for huge pages.
 const FIRST_BUCKETS: u32 = 256;
-const HUGE_BUCKETS: u32 = 1 << 13;
+const HUGE_BUCKETS: u32 = 1 << 12;
 
 /// Ways of a bucket.
 const WAYS: u32 = 4;
@@ -165,8 +241,10 @@ const WAYS: u32 = 4;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PathTable {
-    /// A bucket's four marks of 16 bits: 15 of the signature, and [`RESIDENT`]. 0 is an empty way.
-    marks: Arena<Racy64>,
+    /// The tags of paths that were asked for lately, the last four of each bucket as if the table were of full size.
+    seen: Arena<Racy64>,
+    /// The tags of a bucket's entries; 0 is an empty way.
+    tags: Arena<Racy64>,
     /// The ways of bucket `n` are `4 n ..= 4 n + 3`.
     entries: Arena<Entry>,
     keys: Box<[[u64; 2]; KEYS]>,
@@ -175,15 +253,13 @@ pub(crate) struct PathTable {
     mask: Racy32,
     /// Buckets less one when it is grown; `None` for no table.
     mask_max: Option<u32>,
-    /// Paths that entered since it grew.
-    entered: Racy32,
+    /// Ways that were taken since it grew.
+    taken: Racy32,
     /// Paths that found their bucket full.
     turn: Racy32,
     at_first_sight: bool,
     doze: Doze,
     remembered: Counter,
-    /// Who holds it may write entries. Nobody waits for it.
-    change: Mutex<()>,
 }
 
 /// Whether asking is worth it: the table falls asleep after many paths in a row that it did not know, and then each task
@@ -230,17 +306,17 @@ impl PathTable {
         let buckets = entries / WAYS;
         let on = options.entries != 0;
         Ok(PathTable {
-            marks: Arena::new(if on { buckets } else { 1 })?,
+            seen: Arena::new(if on { buckets } else { 1 })?,
+            tags: Arena::new(if on { buckets } else { 1 })?,
             entries: Arena::new(if on { entries } else { 1 })?,
             keys: Box::new(std::array::from_fn(|_| [random(), random()])),
             mask: Racy32::new((buckets - 1).min(FIRST_BUCKETS - 1)),
             mask_max: on.then_some(buckets - 1),
-            entered: Racy32::default(),
+            taken: Racy32::default(),
             turn: Racy32::default(),
             at_first_sight: options.at_first_sight,
             doze: Doze::default(),
             remembered: Counter::default(),
-            change: Mutex::new(()),
         })
     }
 
@@ -288,44 +364,47 @@ impl PathTable {
         Signature(a, b)
     }
 
-    /// The ways of a bucket whose marks are `tag`, lowest first, as bits 16 apart; bits above a true one may be false.
+    /// Which of the four tags in `word` are `tag`, lowest first, as bits 16 apart; bits above a true one may be false.
     #[inline(always)]
-    fn ways(marks: u64, tag: u16) -> u64 {
+    fn among(word: u64, tag: u16) -> u64 {
         const ONES: u64 = 0x0001_0001_0001_0001;
-        let differ = marks ^ (u64::from(tag) * ONES);
+        let differ = word ^ (u64::from(tag) * ONES);
         differ.wrapping_sub(ONES) & !differ & (ONES << 15)
     }
 
     /// Where the path led, as of these changes.
     #[inline(always)]
-    pub(crate) fn find(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, Led)> {
+    pub(crate) fn find(&self, sign: Signature, as_of: AsOf) -> Option<Remembered<'_>> {
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
-        // Most are where they belong, which no mark has to say.
-        match self.entry(bucket, mixed.first()).answer(sign, as_of) {
-            None => self.find_displaced(bucket, mixed, sign, as_of),
-            found => found,
+        // Most are where they belong, which no tag has to say; the others need not wait for the tags as well.
+        self.tags.view().prefetch(bucket, 0);
+        let way = bucket * WAYS + mixed.first();
+        let entry = self.entries.get(way);
+        let seq = entry.seq.begin();
+        if entry.answers(seq, sign, as_of) {
+            return Some(Remembered { entry, seq });
         }
+        let found = self.find_displaced(bucket, mixed, sign, as_of);
+        let (way, seq) = ((found >> 32) as u32, found as u32);
+        (found != NOWHERE).then(|| Remembered { entry: self.entries.get(way), seq })
     }
 
-    /// [`find`](Self::find) in the ways that the marks tell.
+    /// [`find`](Self::find) in the ways that the tags tell: the way, and below it the count of its entry. One word, so that
+    /// nothing on the hot path passes through memory.
     #[inline(never)]
-    fn find_displaced(
-        &self,
-        bucket: u32,
-        mixed: Mixed,
-        sign: Signature,
-        as_of: AsOf,
-    ) -> Option<(Handle, Led)> {
-        let mut ways = Self::ways(self.marks.get(bucket).get(), mixed.tag() | RESIDENT);
+    fn find_displaced(&self, bucket: u32, mixed: Mixed, sign: Signature, as_of: AsOf) -> u64 {
+        let mut ways = Self::among(self.tags.get(bucket).get(), mixed.tag());
         while ways != 0 {
-            let found = self.entry(bucket, ways.trailing_zeros() / 16).answer(sign, as_of);
-            if found.is_some() {
-                return found;
+            let way = bucket * WAYS + ways.trailing_zeros() / 16;
+            let entry = self.entries.get(way);
+            let seq = entry.seq.begin();
+            if entry.answers(seq, sign, as_of) {
+                return u64::from(way) << 32 | u64::from(seq);
             }
             ways &= ways - 1;
         }
-        None
+        NOWHERE
     }
 
     #[inline(always)]
@@ -333,44 +412,99 @@ impl PathTable {
         self.entries.get(bucket * WAYS + way)
     }
 
-    /// A path that the table did not know led there, as of these changes, as it turned out.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn remember(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led) {
-        let mixed = sign.mixed();
-        let bucket = mixed.bucket(self.mask.get());
-        let word = self.marks.get(bucket);
-        let marks = word.get();
-        let known = |way: u32| (marks >> (16 * way)) as u16 & !RESIDENT == mixed.tag();
-        let Some(way) = (0..WAYS).find(|&way| known(way)) else {
-            let way = self.victim(bucket, marks, as_of, mixed);
-            // Marks are written by whoever comes, and some get lost: the entry says which path it is.
-            if !self.at_first_sight {
-                self.doze.unknown();
-                if let Some(way) = way {
-                    word.set(with_mark(marks, way, mixed.tag()));
-                }
-            } else if let Some(way) = way {
-                self.enter(bucket, way, sign, as_of, mnt, led);
-            }
-            return;
-        };
-        self.doze.known();
-        self.enter(bucket, way, sign, as_of, mnt, led);
+    /// Whether a task that found an old copy has it renewed: one in eight does, so that what changes all the time is not
+    /// copied all the time.
+    #[inline(always)]
+    pub(crate) fn renews(&self, passed: &Racy32) -> bool {
+        let so_far = passed.get();
+        passed.set(so_far.wrapping_add(1));
+        self.at_first_sight || so_far.is_multiple_of(8)
     }
 
-    /// The way that a new mark may take: an empty one, one that is but marked, one whose entry is out of date; now and
-    /// then any.
-    fn victim(&self, bucket: u32, marks: u64, as_of: AsOf, mixed: Mixed) -> Option<u32> {
-        let mark = |way: u32| (marks >> (16 * way)) as u16;
+    /// Whether a path that the table did not know is to enter it now.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admits(&self, sign: Signature) -> bool {
+        let Some(mask) = self.mask_max.filter(|_| !self.at_first_sight) else { return true };
+        let mixed = sign.mixed();
+        let word = self.seen.get(mixed.bucket(mask));
+        let seen = word.get();
+        if Self::among(seen, mixed.tag()) != 0 {
+            self.doze.known();
+            return true;
+        }
+        // Written by whoever comes; some get lost.
+        word.set(seen << 16 | u64::from(mixed.tag()));
+        self.doze.unknown();
+        false
+    }
+
+    /// A path led there, as of these changes, and still does: the caller keeps everything from changing.
+    pub(crate) fn enter(
+        &self,
+        store: &Store,
+        ns: &Namespace,
+        sign: Signature,
+        as_of: AsOf,
+        mnt: Handle,
+        led: Led,
+    ) {
+        let mixed = sign.mixed();
+        let bucket = mixed.bucket(self.mask.get());
+        let Some(way) = self.way_for(bucket, mixed, sign, as_of) else { return };
+        let entry = self.entry(bucket, way);
+        let seen = led.seen();
+        let inode = store.d_inode(seen.dentry);
+        {
+            let _change = entry.seq.write();
+            entry.sign.iter().zip(sign.words()).for_each(|(to, word)| to.set(word));
+            entry.path_seq.set(as_of.path_seq);
+            entry.m_seq.set(as_of.m_seq);
+            entry.mnt.set(mnt);
+            entry.dentry.set(seen.dentry);
+            entry.dentry_seq.set(seen.seq);
+            entry.stamp.set(store.stamps.of(seen.dentry));
+            match led {
+                Led::Missing { .. } => entry.meta.set(Meta::NONE.0),
+                Led::To(_) | Led::Followed(_) => {
+                    let followed = matches!(led, Led::Followed(_));
+                    entry.meta.set(seen.meta.with_followed(followed).0);
+                    let inode = store.inode(inode);
+                    if std::ptr::eq(inode, store.inode(seen.dentry)) && inode.is_plain() {
+                        entry.inode.copy_from(inode);
+                    } else {
+                        entry.stamp.set(NO_COPY);
+                    }
+                }
+            }
+        }
+        self.remembered.add(1);
+        let word = self.tags.get(bucket);
+        let (tags, shift) = (word.get(), 16 * way);
+        word.set(tags & !(0xffff << shift) | u64::from(mixed.tag()) << shift);
+        if tags >> shift & 0xffff == 0 {
+            self.taken.set(self.taken.get() + 1);
+            self.grow_if_full(ns);
+        }
+    }
+
+    /// The way that a path may take: its own, an empty one, one whose entry is out of date; now and then any.
+    fn way_for(&self, bucket: u32, mixed: Mixed, sign: Signature, as_of: AsOf) -> Option<u32> {
+        let tags = self.tags.get(bucket).get();
+        let tag = |way: u32| (tags >> (16 * way)) as u16;
+        let own = |way: u32| {
+            let words = self.entry(bucket, way).sign.iter().map(Racy64::get);
+            tag(way) == mixed.tag() && words.eq(sign.words())
+        };
         let stale = |way: u32| {
             let entry = self.entry(bucket, way);
             entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
         };
-        let ways = (0..WAYS).map(|way| (mixed.first() + way) % WAYS);
-        let first = |free: &dyn Fn(u32) -> bool| ways.clone().find(|&way| free(way));
-        first(&|way| mark(way) == 0)
-            .or_else(|| first(&|way| mark(way) & RESIDENT == 0))
+        let first = |free: &dyn Fn(u32) -> bool| {
+            (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| free(way))
+        };
+        first(&own)
+            .or_else(|| first(&|way| tag(way) == 0))
             .or_else(|| first(&stale))
             .or_else(|| (self.at_first_sight || self.one_in_eight()).then_some(mixed.first()))
     }
@@ -382,47 +516,22 @@ impl PathTable {
         turn.is_multiple_of(8)
     }
 
-    fn enter(&self, bucket: u32, way: u32, sign: Signature, as_of: AsOf, mnt: Handle, led: Led) {
-        let _one = match self.change.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Next time.
-            Err(TryLockError::WouldBlock) => return,
-        };
-        let entry = self.entry(bucket, way);
-        {
-            let _change = entry.seq.write();
-            entry.sign.iter().zip(sign.words()).for_each(|(to, word)| to.set(word));
-            entry.path_seq.set(as_of.path_seq);
-            entry.m_seq.set(as_of.m_seq);
-            entry.mnt.set(mnt);
-            let (dentry, seq, missing) = match led {
-                Led::To { dentry, seq } => (dentry, seq, 0),
-                Led::Missing { dir, seq, entries } => (dir, seq, 1 << 32 | u64::from(entries)),
-            };
-            entry.dentry.set(dentry);
-            entry.dentry_seq.set(seq);
-            entry.missing.set(missing);
-        }
-        let word = self.marks.get(bucket);
-        word.set(with_mark(word.get(), way, sign.mixed().tag() | RESIDENT));
-        self.remembered.add(1);
-        self.entered.set(self.entered.get() + 1);
+    /// Makes room when half the ways are taken.
+    fn grow_if_full(&self, _: &Namespace) {
         let mask = self.mask.get();
-        if self.entered.get() > (mask + 1) * WAYS / 2 && Some(mask) < self.mask_max {
-            self.grow((mask * 4 + 3).min(self.mask_max.unwrap_or(mask)));
-        }
-    }
-
-    /// Makes room, for the holder of the lock.
-    #[cold]
-    fn grow(&self, mask: u32) {
+        let Some(max) = self.mask_max.filter(|&max| mask < max && self.taken.get() > (mask + 1) * WAYS / 2)
+        else {
+            return;
+        };
+        let mask = (mask * 4 + 3).min(max);
         // A table of thousands of paths is worth huge pages, if the system has them.
         if mask >= HUGE_BUCKETS {
             self.entries.prefer_huge_pages();
         }
+        // What is where it does not belong any more would stand in the way.
+        (0..=self.mask.get()).for_each(|bucket| self.tags.get(bucket).set(0));
         self.mask.set(mask);
-        self.entered.set(0);
+        self.taken.set(0);
     }
 }
 
@@ -443,25 +552,15 @@ fn ends(path: &[u8]) -> [u64; 2] {
     [path.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)), 0]
 }
 
-fn with_mark(marks: u64, way: u32, mark: u16) -> u64 {
-    let shift = 16 * way;
-    marks & !(0xffff << shift) | u64::from(mark) << shift
-}
-
-#[inline(always)]
-fn led(dentry: Handle, seq: u32, missing: u64) -> Led {
-    match missing {
-        0 => Led::To { dentry, seq },
-        _ => Led::Missing { dir: dentry, seq, entries: missing as u32 },
-    }
-}
-
 /// The error of a name that is remembered as missing.
 pub(crate) const MISSING: Errno = Errno::ENOENT;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::MountTable;
+    use crate::store::Capacity;
+    use crate::uapi::{S_IFDIR, S_IFREG};
 
     fn table(entries: u32, at_first_sight: bool) -> PathTable {
         let mut state = 1u64;
@@ -474,6 +573,31 @@ mod tests {
 
     const START: Path = Path { mnt: 1, dentry: 2 };
     const NOW: AsOf = AsOf { path_seq: 2, m_seq: 4 };
+
+    fn store() -> Store {
+        Store::new(Capacity { objects: 64, blob_words: 64 }, 1, MountTable::new().unwrap().1).unwrap()
+    }
+
+    fn to(dentry: Handle) -> Led {
+        Led::To(Seen { dentry, seq: 12, meta: Meta::new(1, S_IFREG) })
+    }
+
+    impl PathTable {
+        /// A path was asked for in vain, and led there.
+        fn walked(&self, sign: Signature, led: Led) {
+            if self.admits(sign) {
+                let store = store();
+                self.enter(&store, &store.lock(), sign, NOW, 9, led);
+            }
+        }
+
+        /// Where it leads: to what, as of when; and whether to anything.
+        fn known(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, u32, bool)> {
+            let found = self.find(sign, as_of)?;
+            assert!(found.mnt() == 9 && !found.read().retry());
+            Some((found.seen().dentry, found.seen().seq, !found.seen().is_missing()))
+        }
+    }
 
     #[test]
     fn whatever_is_asked_counts_in_the_signature() {
@@ -506,17 +630,17 @@ mod tests {
     fn a_path_enters_at_second_sight_and_leaves_with_the_changes_it_is_of() {
         let table = table(64, false);
         let sign = table.sign(1, START, b"/a/b", &Racy32::default()).unwrap();
-        let led = Led::To { dentry: 7, seq: 12 };
-        assert_eq!(table.find(sign, NOW), None);
-        table.remember(sign, NOW, 9, led);
-        assert_eq!((table.find(sign, NOW), table.remembered()), (None, 0), "a mark is no answer");
-        table.remember(sign, NOW, 9, led);
-        assert_eq!((table.find(sign, NOW), table.remembered()), (Some((9, led)), 1));
-        assert_eq!(table.find(sign, AsOf { path_seq: 4, ..NOW }), None);
-        assert_eq!(table.find(sign, AsOf { m_seq: 6, ..NOW }), None);
-        let missing = Led::Missing { dir: 3, seq: 2, entries: 0 };
-        table.remember(sign, NOW, 9, missing);
-        assert_eq!(table.find(sign, NOW), Some((9, missing)), "the entry is replaced");
+        assert_eq!(table.known(sign, NOW), None);
+        table.walked(sign, to(7));
+        assert_eq!((table.known(sign, NOW), table.remembered()), (None, 0), "seen is not known");
+        table.walked(sign, to(7));
+        assert_eq!((table.known(sign, NOW), table.remembered()), (Some((7, 12, true)), 1));
+        assert_eq!(table.known(sign, AsOf { path_seq: 4, ..NOW }), None);
+        assert_eq!(table.known(sign, AsOf { m_seq: 6, ..NOW }), None);
+        let dir = Seen { dentry: 3, seq: 2, meta: Meta::new(1, S_IFDIR) };
+        table.walked(sign, Led::Missing { dir, entries: 0 });
+        assert_eq!(table.known(sign, NOW), Some((3, 2, false)), "the entry is replaced");
+        assert_eq!(table.taken.get(), 1);
     }
 
     #[test]
@@ -525,15 +649,15 @@ mod tests {
         let path = |i: u32| format!("/dir/{i}").into_bytes();
         for i in 0..10_000 {
             let sign = table.sign(1, START, &path(i), &Racy32::default()).unwrap();
-            table.remember(sign, NOW, 1, Led::To { dentry: i, seq: 0 });
+            table.walked(sign, to(i));
         }
         let found: Vec<_> = (0..10_000)
             .filter_map(|i| {
-                Some((i, table.find(table.sign(1, START, &path(i), &Racy32::default()).unwrap(), NOW)?))
+                Some((i, table.known(table.sign(1, START, &path(i), &Racy32::default()).unwrap(), NOW)?))
             })
             .collect();
         assert!((32..=64).contains(&found.len()), "{} of 64", found.len());
-        assert!(found.iter().all(|&(i, (_, led))| led == Led::To { dentry: i, seq: 0 }));
+        assert!(found.iter().all(|&(i, led)| led == (i, 12, true)));
     }
 
     #[test]
@@ -543,7 +667,7 @@ mod tests {
         for i in 0..1000 {
             for _ in 0..4 {
                 if let Some(sign) = sign(format!("/old/{i}").as_bytes()) {
-                    table.remember(sign, NOW, 1, Led::To { dentry: i, seq: 0 });
+                    table.walked(sign, to(i));
                 }
             }
         }
@@ -551,9 +675,9 @@ mod tests {
             let path = format!("/hot/{i}").into_bytes();
             let hot = table.signature(1, START, &path);
             let asked = (0..64).take_while(|_| {
-                let unknown = table.find(hot, NOW).is_none();
+                let unknown = table.known(hot, NOW).is_none();
                 if unknown {
-                    table.remember(hot, NOW, 1, Led::To { dentry: 7, seq: 0 });
+                    table.walked(hot, to(7));
                 }
                 unknown
             });
@@ -567,7 +691,7 @@ mod tests {
         let passed = Racy32::default();
         let ask = |i: u32| {
             let sign = table.sign(1, START, format!("/tree/file-{i:06}").as_bytes(), &passed)?;
-            table.remember(sign, NOW, 1, Led::To { dentry: i, seq: 0 });
+            table.walked(sign, to(i));
             Some(())
         };
         let asked = (0..100_000).filter_map(ask).count();
@@ -577,6 +701,28 @@ mod tests {
         let first = (0..100).find(|_| ask(500_000).is_some() && ask(500_000).is_some());
         assert!(first.is_some());
         assert!((0..100).all(|_| ask(500_000).is_some()), "awake");
+    }
+
+    #[test]
+    fn all_paths_of_a_large_tree_are_known_after_a_few_rounds_and_almost_all_stay() {
+        let table = table(1 << 15, false);
+        let passed = Racy32::default();
+        let round = || {
+            let unknown = |&i: &u32| {
+                let Some(sign) = table.sign(1, START, format!("/tree/{i:05}").as_bytes(), &passed) else {
+                    return true;
+                };
+                let unknown = table.known(sign, NOW).is_none();
+                if unknown {
+                    table.walked(sign, to(i));
+                }
+                unknown
+            };
+            (0..10_000).filter(unknown).count()
+        };
+        let rounds: Vec<usize> = (0..10).map(|_| round()).collect();
+        assert_eq!(rounds[..2], [10_000; 2], "{rounds:?}");
+        assert!(rounds[8..].iter().all(|&unknown| unknown < 500), "{rounds:?}");
     }
 
     #[test]

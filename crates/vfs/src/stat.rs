@@ -4,7 +4,7 @@
 
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
-use crate::inode::{Kstat, Touch, flags};
+use crate::inode::{Inode, Kstat, Touch, flags};
 use crate::kernel::Kernel;
 use crate::mount;
 use crate::namei::{At, Candidate, Known, Lookup, Position, Question, Walker};
@@ -48,8 +48,8 @@ impl Kernel {
     /// What the inode tells through this mount, and whether that is all: it is as most are, and does not change at this
     /// moment. Else [`getattr`](Self::getattr) has it.
     #[inline(always)]
-    fn getattr_fast(&self, mnt: Handle, inode: Handle, want_btime: bool) -> (Told, bool) {
-        let (k, whole) = self.store.fill_kstat_fast(inode, want_btime);
+    fn getattr_fast(&self, mnt: Handle, inode: &Inode, want_btime: bool) -> (Told, bool) {
+        let (k, whole) = inode.fill_kstat_fast(want_btime);
         let dev = self.mount(mnt).dev.get();
         (Told { k, dev }, whole && !self.mount_has(mnt, mount::flags::IDMAPPED))
     }
@@ -208,7 +208,8 @@ impl Task {
     #[inline(always)]
     fn getattr_fd(&self, fd: i32) -> Result<(mount::Path, Told, bool)> {
         self.files.table.look(fd, |file| {
-            let (told, whole) = self.kernel.getattr_fast(file.path.mnt, file.inode, false);
+            let inode = self.kernel.store.inode(file.inode);
+            let (told, whole) = self.kernel.getattr_fast(file.path.mnt, inode, false);
             (file.path, told, whole)
         })
     }
@@ -231,9 +232,8 @@ impl Task {
     /// What a lockless lookup led to, and whether that is all; it is yet to be [confirmed](Walker::confirm), so that nothing is
     /// copied before it counts.
     #[inline(always)]
-    fn getattr_found(&self, found: Candidate, want_btime: bool) -> (Told, bool) {
-        let inode = self.kernel.store.d_inode(found.position.seen.dentry);
-        self.kernel.getattr_fast(found.position.mnt, inode, want_btime)
+    fn getattr_found(&self, found: Candidate<'_>, want_btime: bool) -> (Told, bool) {
+        self.kernel.getattr_fast(found.position.mnt, found.inode, want_btime)
     }
 
     /// What a path leads to where something is out of the ordinary: what was `found`, or else the walk.
@@ -245,14 +245,14 @@ impl Task {
         path: &[u8],
         lookup: Lookup,
         want_btime: bool,
-        found: Option<Candidate>,
+        found: Option<Candidate<'_>>,
     ) -> Result<(Position, Told)> {
         let (kernel, walker) = (&*self.kernel, self.walker());
         let tell = |position: Position| {
             let inode = kernel.store.d_inode(position.seen.dentry);
             (position, kernel.getattr(position.mnt, inode, want_btime))
         };
-        if let Some(found) = found {
+        if let Some(found) = found.map(|found| walker.itself(found)) {
             let told = tell(found.position);
             if walker.confirm(found) {
                 return Ok(told);
@@ -288,7 +288,13 @@ impl Task {
 
     #[cold]
     #[inline(never)]
-    fn stat_odd(&self, at: At<'_>, path: &[u8], lookup: Lookup, found: Option<Candidate>) -> Result<Stat> {
+    fn stat_odd(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        found: Option<Candidate<'_>>,
+    ) -> Result<Stat> {
         let (_, told) = self.getattr_odd(at, path, lookup, false, found)?;
         Ok(cp_new_stat(&told, &self.cred))
     }
@@ -374,7 +380,7 @@ impl Task {
         path: &[u8],
         lookup: Lookup,
         mask: u32,
-        found: Option<Candidate>,
+        found: Option<Candidate<'_>>,
     ) -> Result<Statx> {
         let (position, told) = self.getattr_odd(at, path, lookup, mask & STATX_BTIME != 0, found)?;
         Ok(self.kernel.cp_statx(position.path(), &told, mask, &self.cred))
@@ -436,7 +442,7 @@ impl Task {
         let walker = Walker { cred, ..self.walker() };
         let question = match walker.ask(at, path, lookup) {
             Known::To(found) => {
-                let answer = walker.may_access(found.position, mode);
+                let (found, answer) = walker.may_access_found(found, mode);
                 if walker.confirm(found) {
                     return answer;
                 }
@@ -512,7 +518,18 @@ impl Task {
     }
 }
 
-impl Walker<'_> {
+impl<'a> Walker<'a> {
+    /// Whether what a lockless lookup led to may be accessed, as of what it was asked of.
+    #[inline(always)]
+    fn may_access_found(&self, found: Candidate<'a>, mode: i32) -> (Candidate<'a>, Result<()>) {
+        // Whatever anybody may do, but where the mount has a say too.
+        if mode & !R_OK == 0 && self.kernel.everyone_may(found.position.mnt, found.inode, mode as u32) {
+            return (found, Ok(()));
+        }
+        let found = self.itself(found);
+        (found, self.may_access(found.position, mode))
+    }
+
     /// Whether an object that a walk has come to may be accessed.
     #[inline(always)]
     fn may_access(&self, position: Position, mode: i32) -> Result<()> {
@@ -540,7 +557,7 @@ impl Kernel {
         if mode & X_OK != 0 && file_type == S_IFREG && self.mount_has(mnt, mount::flags::NOEXEC) {
             return self.refuse_inode(mnt, inode, Rule::NoExec, Errno::EACCES);
         }
-        if !self.everyone_may(mnt, inode, mode as u32) {
+        if !self.everyone_may(mnt, self.store.inode(inode), mode as u32) {
             self.inode_permission(mnt, inode, cred, mode as u32 | MAY_ACCESS)?;
         }
         let stored = matches!(file_type, S_IFREG | S_IFDIR | S_IFLNK);

@@ -12,8 +12,9 @@ use crate::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::ispace::{CountedXattrs, Xattrs};
 use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
+use crate::stamps::Stamps;
 use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
-use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock};
+use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
     AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, type_stable,
@@ -143,8 +144,9 @@ pub(crate) struct Store {
     /// Changes with every rename, for lookups that must not see one.
     pub(crate) rename_seq: SeqCount,
     /// Changes with all that can turn a walk aside on its way, or forbid it: a directory's name, parent, mode, owner or
-    /// ACL.
+    /// ACL, the name of a link that is remembered.
     pub(crate) path_seq: SeqCount,
+    pub(crate) stamps: Stamps,
     /// Keys the name hash.
     seed: u64,
     ns: Mutex<Namespace>,
@@ -201,6 +203,7 @@ impl Store {
             chains,
             rename_seq: SeqCount::default(),
             path_seq: SeqCount::default(),
+            stamps: Stamps::default(),
             seed,
             ns: Mutex::new(ns),
         })
@@ -270,6 +273,15 @@ impl Store {
         self.ns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes the name space lock, if that takes no waiting.
+    pub(crate) fn try_lock(&self) -> Option<NsGuard<'_>> {
+        match self.ns.try_lock() {
+            Ok(ns) => Some(ns),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Names in use, and bytes of the blob store in use.
     pub(crate) fn usage(&self) -> (u32, u64) {
         (self.slots.in_use(), self.blobs.bytes_in_use())
@@ -336,7 +348,7 @@ impl Store {
         let rest = self.inode_rest(slot);
         rest.default_acl.set(default_acl);
         rest.data.set(if init.mode & S_IFMT == S_IFLNK { body } else { init.rdev });
-        self.dentry_init(slot, slot);
+        self.dentry_init(ns, slot, slot);
         Ok(slot)
     }
 
@@ -366,17 +378,17 @@ impl Store {
     }
 
     /// A further dentry for `inode`, not hashed yet and held once, by the caller.
-    pub(crate) fn new_dentry(&self, _: &mut Namespace, inode: Handle) -> Result<Handle> {
+    pub(crate) fn new_dentry(&self, ns: &mut Namespace, inode: Handle) -> Result<Handle> {
         let slot = self.slots.alloc()?;
-        self.dentry_init(slot, inode);
+        self.dentry_init(ns, slot, inode);
         Ok(slot)
     }
 
     /// Fills the dentry half of a slot: nameless, its own parent.
-    fn dentry_init(&self, slot: Handle, inode: Handle) {
+    fn dentry_init(&self, ns: &Namespace, slot: Handle, inode: Handle) {
         let (d, i) = (self.dentry(slot), self.inode(inode));
         {
-            let _change = d.seq.write();
+            let _change = self.open_dentry(ns, slot);
             let mode = i.mode.get();
             d.parent.set(slot);
             d.hash.set(0);
@@ -444,7 +456,7 @@ impl Store {
             ns.feed.iter_mut().for_each(|feed| feed.named(self.d_inode(parent), name.bytes(), taken));
         }
         let (d, c) = (self.dentry(dentry), name.component);
-        let change = d.seq.write();
+        let change = self.open_dentry(ns, dentry);
         d.parent.set(parent);
         d.hash.set(c.hash);
         d.name.iter().zip(words).for_each(|(to, word)| to.set(word));
@@ -459,6 +471,9 @@ impl Store {
     ///
     /// Kernel: fs/dcache.c `d_drop()`.
     pub(crate) fn d_drop(&self, ns: &mut Namespace, dentry: Handle) {
+        // A directory that is dropped is empty.
+        let link = Meta(self.dentry(dentry).meta.get()).is_remembered();
+        let _paths = link.then(|| self.path_seq.write());
         self.d_unhash(ns, dentry);
         if let Some(feed) = &mut ns.feed {
             feed.unlinked(self.d_inode(dentry));
@@ -468,7 +483,7 @@ impl Store {
     fn d_unhash(&self, ns: &mut Namespace, dentry: Handle) {
         let d = self.dentry(dentry);
         {
-            let _change = d.seq.write();
+            let _change = self.open_dentry(ns, dentry);
             d.meta.set(Meta(d.meta.get()).with_hashed(false).0);
             ns.chains.remove(&self.chains, self, dentry);
         }
@@ -496,7 +511,7 @@ impl Store {
     ) -> Result<()> {
         let words = self.name_words(name)?;
         let _rename = self.rename_seq.write();
-        let _paths = self.is_dir(dentry).then(|| self.path_seq.write());
+        let _paths = self.leads_on(dentry).then(|| self.path_seq.write());
         self.d_remake(ns, dentry, parent, name, words);
         Ok(())
     }
@@ -531,14 +546,16 @@ impl Store {
         let words_a = self.name_words(name_a)?;
         let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
         let _rename = self.rename_seq.write();
-        let _paths = (self.is_dir(a) || self.is_dir(b)).then(|| self.path_seq.write());
+        let _paths = (self.leads_on(a) || self.leads_on(b)).then(|| self.path_seq.write());
         self.d_remake(ns, a, parent_b, name_b, words_b);
         self.d_remake(ns, b, parent_a, name_a, words_a);
         Ok(())
     }
 
-    fn is_dir(&self, dentry: Handle) -> bool {
-        Meta(self.dentry(dentry).meta.get()).is_dir()
+    /// Whether remembered paths may lead through this dentry.
+    fn leads_on(&self, dentry: Handle) -> bool {
+        let meta = Meta(self.dentry(dentry).meta.get());
+        meta.is_dir() || meta.is_remembered()
     }
 
     fn free_words(&self, c: Component, words: [u64; INLINE_NAME / 8]) {
@@ -563,7 +580,7 @@ impl Store {
             let (parent, inode, meta) = (d.parent.get(), d.inode.get(), Meta(d.meta.get()));
             debug_assert!(meta.is_live() && !meta.is_hashed());
             {
-                let _change = d.seq.write();
+                let _change = self.open_dentry(ns, at);
                 d.meta.set(0);
             }
             if meta.name_len() > INLINE_NAME {
@@ -713,10 +730,11 @@ impl Store {
     ) {
         let i = self.inode(inode);
         let is_dir = i.mode.get() & S_IFMT == S_IFDIR;
-        let alias = self.dentry(if is_dir { self.inode_rest(inode).alias.get() } else { 0 });
+        let dentry = if is_dir { self.inode_rest(inode).alias.get() } else { 0 };
+        let alias = self.dentry(dentry);
         // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
         let _paths = is_dir.then(|| self.path_seq.write());
-        let _bit = is_dir.then(|| alias.seq.write());
+        let _bit = is_dir.then(|| self.open_dentry(ns, dentry));
         let _inode = self.open_inode(ns, inode);
         change(i, ns);
         if is_dir {

@@ -10,7 +10,7 @@ mod history;
 
 use history::{Answer, Ino, Object, Question, State, allowed};
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, PathTableOptions, Task, Timespec, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, MountOptions, PathTableOptions, Task, Timespec, Vfs, WalkMode};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +51,10 @@ fn split(path: &'static str) -> Vec<&'static str> {
 fn vfs(mode: WalkMode) -> Vfs {
     let table = PathTableOptions { entries: 8, at_first_sight: true };
     let clock = || Timespec { sec: 1_000_000, nsec: 0 };
-    let vfs = Vfs::builder().capacity(20).path_table(table).clock(Box::new(clock)).build().unwrap();
+    // Without access times, paths through links are remembered too.
+    let mount = MountOptions { noatime: true, ..MountOptions::default() };
+    let builder = Vfs::builder().capacity(20).path_table(table).mount_options(mount);
+    let vfs = builder.clock(Box::new(clock)).build().unwrap();
     vfs.set_walk_mode(mode);
     vfs
 }
@@ -471,6 +474,16 @@ races! {
         ],
         questions: [(Stat, "/a/f"), (Stat, "/a/f"), (Stat, "/a/f"), (Stat, "/b/f")],
         reached: ["/a/f → /a/f", "/a/f → /b/f", "/b/f → /a/f", "/b/f → /b/f"],
+    }
+    /// No directory changes, so that nothing but the files tells.
+    file_exchange_vs_remembered_path {
+        tree: |root| {
+            mkdir(root, "/d");
+            ["/d/f", "/d/g"].iter().for_each(|path| touch(root, path));
+        },
+        changes: [|root| exchange(root, "/d/f", "/d/g")],
+        questions: [(Stat, "/d/f"), (Stat, "/d/f"), (Stat, "/d/f")],
+        reached: ["/d/f → /d/f", "/d/f → /d/g"],
     }
     /// What the table learnt for root is no answer for the user that root becomes.
     setuid_vs_remembered_path {

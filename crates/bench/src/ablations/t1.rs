@@ -59,7 +59,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let new = Workload::new("stat, every path new", vec![world::path("-")]).per(NEW).claims(0.9);
     points.extend(budget.compare(new, &[&walk], &table)?);
     let note = "The table is asked with one hash of the whole path, so that depth costs what its bytes cost. Paths with `..` \
-                or through links are walked after having been asked for in vain. Where every path is new, the table is \
+                are walked after having been asked for in vain. Where every path is new, the table is \
                 asked for one in sixteen.";
     Ok(Outcome { points, note: note.into() })
 }

@@ -57,9 +57,9 @@ impl Engine for Rcuwalk {
 
     #[inline(always)]
     fn stat(&self, path: &CStr) -> Value {
-        match self.task.stat(path.to_bytes()) {
+        match &self.task.stat(path.to_bytes()) {
             Ok(st) => {
-                let st = black_box(&st);
+                let st = black_box(st);
                 attr_value(st.ino, st.size as u64, st.mode)
             }
             Err(errno) => error_value(errno.raw()),
@@ -68,9 +68,9 @@ impl Engine for Rcuwalk {
 
     #[inline(always)]
     fn statx(&self, path: &CStr) -> Value {
-        match self.task.statx(AT_FDCWD, path.to_bytes(), 0, STATX_BASIC_STATS) {
+        match &self.task.statx(AT_FDCWD, path.to_bytes(), 0, STATX_BASIC_STATS) {
             Ok(stx) => {
-                let stx = black_box(&stx);
+                let stx = black_box(stx);
                 attr_value(stx.ino, stx.size, stx.mode.into())
             }
             Err(errno) => error_value(errno.raw()),

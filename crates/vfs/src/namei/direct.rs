@@ -1,0 +1,185 @@
+//! Asking the whole-path table before walking, and telling it afterwards.
+
+use super::{At, Bail, Lookup, Position, Walker};
+use crate::dcache::Seen;
+use crate::fs_struct::Place;
+use crate::inode::Inode;
+use crate::kernel::WalkMode;
+use crate::mount::Path;
+use crate::pathtable::{AsOf, Led, Remembered, Signature};
+use rcuwalk_sync::{Handle, SeqRead, step};
+
+/// Where a lockless walk ended, not validated yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) position: Position,
+    /// The inode, or what the whole-path table has of it.
+    pub(crate) inode: &'a Inode,
+    /// What vouches for position and inode.
+    read: SeqRead<'a>,
+    m_seq: u32,
+}
+
+/// What the whole-path table was asked in vain: it is told where the walk led.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question {
+    pub(super) from: Path,
+    pub(super) sign: Signature,
+    pub(super) as_of: AsOf,
+}
+
+/// What the whole-path table says of a path.
+pub(crate) enum Known<'a> {
+    /// It leads there.
+    To(Candidate<'a>),
+    /// It leads nowhere.
+    Missing,
+    /// Nothing.
+    Unknown(Option<Question>),
+}
+
+impl<'a> Walker<'a> {
+    /// Asks the whole-path table.
+    #[inline(always)]
+    pub(crate) fn ask(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Known<'a> {
+        self.ask_as_of(at, path, lookup, self.kernel.mounts.seq.begin())
+    }
+
+    #[inline(always)]
+    pub(super) fn ask_as_of(&self, at: At<'_>, path: &[u8], lookup: Lookup, m_seq: u32) -> Known<'a> {
+        if self.kernel.walk_mode() == WalkMode::Direct
+            && lookup.resolve == 0
+            && let Some(from) = self.start(at, path)
+            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), from, path, self.passed)
+        {
+            let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
+            return match self.remembered(sign, as_of, lookup) {
+                Known::Unknown(_) => Known::Unknown(Some(Question { from, sign, as_of })),
+                known => known,
+            };
+        }
+        Known::Unknown(None)
+    }
+
+    /// Where a path starts, if nothing but the table of paths has to be asked.
+    #[inline(always)]
+    fn start(&self, at: At<'_>, path: &[u8]) -> Option<Path> {
+        let place = match (path.first()?, at) {
+            (b'/', _) => Place::Root,
+            (_, At::Cwd) => Place::Pwd,
+            (_, At::File(file)) => return Some(file.path),
+            (_, At::Bad) => return None,
+        };
+        let seq = self.fs.begin();
+        let path = self.fs.peek(place);
+        (!self.fs.retry(seq)).then_some(path)
+    }
+
+    /// The answer of the whole-path table, if it has one that still holds.
+    #[inline(always)]
+    fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Known<'a> {
+        let store = &self.kernel.store;
+        let Some(known) = self.kernel.paths.find(sign, as_of) else { return Known::Unknown(None) };
+        let position = Position { mnt: known.mnt(), seen: known.seen() };
+        let seen = position.seen;
+        // As long as the stamp stands, the dentry has the name and the parent it had and its inode is what it was; and if
+        // nothing on the way to it changed either, up to after that was read, then this is where the path leads.
+        let stale = step!("remembered-stamp", store.stamps.of(seen.dentry) != known.stamp());
+        let replaced = if stale { !self.still_there(sign, as_of, known) } else { known.read().retry() };
+        if replaced
+            || lookup.directory && !seen.is_missing() && !seen.meta.is_dir()
+            || seen.meta.is_followed() && !lookup.follow
+            || store.path_seq.retry(as_of.path_seq)
+        {
+            return Known::Unknown(None);
+        }
+        if seen.is_missing() {
+            return Known::Missing;
+        }
+        if stale {
+            return Known::To(self.candidate(position, as_of.m_seq));
+        }
+        Known::To(Candidate { position, inode: known.inode(), read: known.read(), m_seq: as_of.m_seq })
+    }
+
+    /// Whether what the table remembers is where it was, although there is no copy of it, or one that may be out of date:
+    /// what is there has to be asked itself.
+    #[inline(never)]
+    fn still_there(&self, sign: Signature, as_of: AsOf, known: Remembered<'_>) -> bool {
+        let store = &self.kernel.store;
+        let (mnt, seen) = (known.mnt(), known.seen());
+        if seen.is_missing() {
+            return false;
+        }
+        store.prefetch(seen.dentry);
+        // `confirm` asks for the dentry's count again; what is plain already need not come that far.
+        if store.dentry(seen.dentry).seq.begin() != seen.seq || known.read().retry() {
+            return false;
+        }
+        if known.has_copy() && self.kernel.paths.renews(self.passed) {
+            let led = if seen.meta.is_followed() { Led::Followed(seen) } else { Led::To(seen) };
+            self.note(sign, as_of, mnt, led, &[]);
+        }
+        true
+    }
+
+    /// Tells the whole-path table where a path led, through these links, if it still does.
+    #[cold]
+    pub(super) fn note(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led, links: &[Seen]) {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        // Nothing changes under the lock. Where somebody else has it, next time will do.
+        let Some(ns) = store.try_lock() else { return };
+        let seen = led.seen();
+        let d = store.dentry(seen.dentry);
+        let added = match led {
+            Led::Missing { entries, .. } => {
+                step!("note-missing", store.inode(d.inode.get()).seq.retry(entries))
+            }
+            Led::To(_) | Led::Followed(_) => false,
+        };
+        let gone = |seen: &Seen| store.dentry(seen.dentry).seq.retry(seen.seq);
+        let moved = store.path_seq.retry(as_of.path_seq)
+            || kernel.mounts.seq.retry(as_of.m_seq)
+            || step!("note-links", links.iter().any(gone))
+            || step!("note-dentry", gone(&seen));
+        if !added && !moved {
+            links.iter().for_each(|link| store.set_remembered(&ns, link.dentry));
+            kernel.paths.enter(store, &ns, sign, as_of, mnt, led);
+        }
+    }
+
+    /// Whether the walk still leads there, so that what was read there counts.
+    #[inline(always)]
+    pub(crate) fn confirm(&self, found: Candidate<'_>) -> bool {
+        let moved = self.kernel.mounts.seq.retry(found.m_seq);
+        if !step!("confirm", found.read.retry()) && !moved {
+            self.kernel.mount_used(found.position.mnt);
+            return true;
+        }
+        self.kernel.count_bail(if moved { Bail::MountMoved } else { Bail::DentryMoved });
+        false
+    }
+
+    /// What a walk led to.
+    #[inline(always)]
+    pub(super) fn candidate(&self, position: Position, m_seq: u32) -> Candidate<'a> {
+        let store = &self.kernel.store;
+        let d = store.dentry(position.seen.dentry);
+        let inode = store.inode(d.inode.get());
+        Candidate { position, inode, read: d.seq.since(position.seen.seq), m_seq }
+    }
+
+    /// What was found with its inode itself, for whom a copy is not enough.
+    #[inline(always)]
+    pub(crate) fn itself(&self, found: Candidate<'_>) -> Candidate<'a> {
+        self.kernel.store.prefetch(found.position.seen.dentry);
+        self.candidate(found.position, found.m_seq)
+    }
+
+    /// Takes the references to what the table led to, if it leads there still.
+    #[inline(always)]
+    pub(crate) fn legitimize(&self, found: Candidate<'_>) -> bool {
+        let held = self.kernel.legitimize(found.position, found.m_seq);
+        held.map_err(|bail| self.kernel.count_bail(bail)).is_ok()
+    }
+}
