@@ -42,6 +42,11 @@ impl Identity {
         Identity { fsuid, fsgid, groups: Vec::new(), caps, user_ns: None }
     }
 
+    /// The caller without groups and capabilities.
+    pub(crate) fn bare(req: &Header) -> Identity {
+        Identity { caps: 0, ..Identity::owner(req) }
+    }
+
     /// The same with every capability, for calls that the kernel has allowed already; `CAP_FSETID`, with which set-id bits
     /// survive a write, only if `fsetid`.
     pub(crate) fn allowed(self, fsetid: bool) -> Identity {

@@ -150,12 +150,18 @@ impl Server {
         change(&*self.tasks.acting(who, umask)?)
     }
 
-    /// Runs what only looks.
-    fn look<R>(&self, req: &Header, look: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
-        match self.mode {
-            Mode::AsSeen => look(&self.keeper),
-            Mode::Engine => look(&*self.tasks.acting(self.callers.identity(req), 0)?),
-        }
+    /// As whom the engine decides whether a caller may have `want` (`R_OK`, `W_OK`, `X_OK`) of what `place` stands for.
+    fn asker(&self, req: &Header, place: i32, want: i32) -> Result<Identity> {
+        Ok(self.bare_asker(req, place, want)?.unwrap_or_else(|| self.callers.identity(req)))
+    }
+
+    /// The same for who needs neither groups nor capabilities, and need not be looked up: the owner, and all if the mode allows it
+    /// everybody.
+    fn bare_asker(&self, req: &Header, place: i32, want: i32) -> Result<Option<Identity>> {
+        let (st, want) = (self.keeper.fstat(place)?, want as u32);
+        let classes = if req.uid == st.uid { want << 6 } else { want << 6 | want << 3 | want };
+        let enough = st.mode & classes == classes && !self.has_acl(place);
+        Ok(enough.then(|| Identity::bare(req)))
     }
 
     /// Who changes a file, as far as its set-id bits are concerned, which the kernel leaves to the server
@@ -211,8 +217,11 @@ impl Server {
 
     /// Whether there is nobody who may not search the directory.
     fn searchable_by_all(&self, dir: i32) -> bool {
-        let open = self.keeper.fstat(dir).is_ok_and(|st| st.mode & 0o111 == 0o111);
-        open && self.keeper.vfs_getxattr(dir, XATTR_NAME_POSIX_ACL_ACCESS) == Err(Errno::ENODATA)
+        self.keeper.fstat(dir).is_ok_and(|st| st.mode & 0o111 == 0o111) && !self.has_acl(dir)
+    }
+
+    fn has_acl(&self, place: i32) -> bool {
+        self.keeper.vfs_getxattr(place, XATTR_NAME_POSIX_ACL_ACCESS) != Err(Errno::ENODATA)
     }
 
     /// Runs a change of a directory's permissions; if it was open to everybody before and is not any more, the kernel is made
@@ -312,17 +321,22 @@ impl Server {
     /// Opens for a caller whom the engine judges.
     fn open_as(&self, req: &Header, flags: i32) -> Result<u64> {
         let place = self.nodes.place(req.nodeid)?;
-        let fd = self.look(req, |task| {
-            // What is executed need not be readable.
-            if flags & FMODE_EXEC != 0 {
-                task.faccessat2(place, b"", X_OK, AT_EMPTY_PATH | AT_EACCESS)?;
-                return self.keeper.dentry_open(place, O_RDONLY);
-            }
-            let known = O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_DIRECTORY;
-            // The kernel gives the offset, also of what is appended.
-            task.dentry_open(place, flags & known)
-        })?;
-        Ok(fd as u64)
+        // What is executed need not be readable.
+        if flags & FMODE_EXEC != 0 {
+            let who = self.asker(req, place, X_OK)?;
+            self.tasks.acting(who, 0)?.faccessat2(place, b"", X_OK, AT_EMPTY_PATH | AT_EACCESS)?;
+            return Ok(self.keeper.dentry_open(place, O_RDONLY)? as u64);
+        }
+        let who = match flags & O_ACCMODE {
+            // For the owner, or who is as good.
+            _ if flags & O_NOATIME != 0 => self.callers.identity(req),
+            O_RDONLY => self.asker(req, place, R_OK)?,
+            O_WRONLY => self.asker(req, place, W_OK)?,
+            _ => self.asker(req, place, R_OK | W_OK)?,
+        };
+        // The kernel gives the offset, also of what is appended.
+        let known = O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_DIRECTORY;
+        Ok(self.tasks.acting(who, 0)?.dentry_open(place, flags & known)? as u64)
     }
 
     /// Creates and opens a file, without a name if `name` is none; where the kernel judges, the node is all that stays.
@@ -564,7 +578,14 @@ impl Server {
     fn lookup(&self, req: &Header, name: &[u8], reply: &mut Reply) -> Result<()> {
         let dir = self.nodes.place(req.nodeid)?;
         let ttl = self.entry_ttl(dir);
-        match self.look(req, |task| self.lookup_as(task, dir, name)) {
+        let found = match self.mode {
+            Mode::AsSeen => self.lookup_as(&self.keeper, dir, name),
+            Mode::Engine => {
+                let who = self.asker(req, dir, X_OK)?;
+                self.lookup_as(&*self.tasks.acting(who, 0)?, dir, name)
+            }
+        };
+        match found {
             // There is nothing, for as long.
             Err(Errno::ENOENT) if ttl > 0 => reply.put(&EntryOut { entry_valid: ttl, ..EntryOut::default() }),
             found => reply.put(&entry_out(&found?, ttl, LONG)),
@@ -665,7 +686,10 @@ impl Server {
         let mask = mask as i32;
         // Comes from access(2), but also from chdir(2), which is about directories and X_OK alone.
         let chdir = mask == X_OK && s_isdir(self.keeper.fstat(place)?.mode);
-        let who = if chdir { self.callers.identity(req) } else { self.callers.for_access(req) };
+        let who = self.bare_asker(req, place, mask)?.unwrap_or_else(|| match chdir {
+            true => self.callers.identity(req),
+            false => self.callers.for_access(req),
+        });
         self.tasks.acting(who, 0)?.faccessat2(place, b"", mask, AT_EMPTY_PATH | AT_EACCESS)
     }
 }
