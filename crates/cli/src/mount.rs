@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use rcuwalk::{Cred, Vfs};
+use rcuwalk::{Cred, Timespec, Vfs};
 use rcuwalk_fuse::{Mode, Mount, Options};
 use rcuwalk_host::ImportOptions;
 use rcuwalk_image::Live;
@@ -226,7 +226,14 @@ impl Plan {
         // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are, and extended attributes
         // with them.
         let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
-        let builder = Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
+        let mut builder = Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
+        if self.options.writeback {
+            // The kernel stamps some files itself, by this clock; the others must not be ahead of it.
+            builder = builder.clock(Box::new(|| {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+                Timespec { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+            }));
+        }
         let vfs = builder.build().map_err(|e| {
             Failure::Error(format!("reserving memory: {e}; raise ulimit -v, or give a smaller --limit"))
         })?;

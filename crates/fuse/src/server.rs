@@ -140,12 +140,7 @@ impl Server {
         }
     }
 
-    /// Runs a change as whoever asks for it.
-    fn change<R>(&self, req: &Header, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
-        self.change_as(self.actor(req), umask, change)
-    }
-
-    /// Every request that changes something passes here.
+    /// Runs a change. Every request that changes something passes here.
     fn change_as<R>(&self, who: Identity, umask: u32, change: impl FnOnce(&Task) -> Result<R>) -> Result<R> {
         change(&*self.tasks.acting(who, umask)?)
     }
@@ -162,6 +157,19 @@ impl Server {
         let classes = if req.uid == st.uid { want << 6 } else { want << 6 | want << 3 | want };
         let enough = st.mode & classes == classes && !self.has_acl(place);
         Ok(enough.then(|| Identity::bare(req)))
+    }
+
+    /// As whom the engine adds names to a directory, and takes them away. Its owner, whom the mode allows it, needs neither groups
+    /// nor capabilities for that, as long as nothing is made whose mode or type depends on them.
+    fn dir_changer(&self, req: &Header, dir: i32, mode: u32) -> Result<Identity> {
+        let plain = mode & S_ISGID == 0 && !matches!(mode & S_IFMT, S_IFCHR | S_IFBLK);
+        match self.mode {
+            Mode::AsSeen => Ok(Identity::owner(req)),
+            Mode::Engine if plain && self.keeper.fstat(dir)?.uid == req.uid => {
+                self.asker(req, dir, W_OK | X_OK)
+            }
+            Mode::Engine => Ok(self.callers.identity(req)),
+        }
     }
 
     /// Who changes a file, as far as its set-id bits are concerned, which the kernel leaves to the server
@@ -343,7 +351,7 @@ impl Server {
     fn create(&self, req: &Header, new: &CreateIn, name: Option<&[u8]>, reply: &mut Reply) -> Result<()> {
         let dir = self.nodes.place(req.nodeid)?;
         let flags = new.flags & (O_ACCMODE | O_APPEND | O_TRUNC | O_NOATIME | O_EXCL);
-        let fd = self.change(req, new.umask, |task| match name {
+        let fd = self.change_as(self.dir_changer(req, dir, new.mode)?, new.umask, |task| match name {
             Some(name) => task.openat(dir, name, flags | O_CREAT | O_NOFOLLOW, new.mode),
             None => task.openat(dir, b".", flags & !O_TRUNC | O_TMPFILE, new.mode),
         })?;
@@ -361,12 +369,12 @@ impl Server {
         &self,
         req: &Header,
         name: &[u8],
-        umask: u32,
+        (mode, umask): (u32, u32),
         reply: &mut Reply,
         make: impl FnOnce(&Task, i32) -> Result<()>,
     ) -> Result<()> {
         let dir = self.nodes.place(req.nodeid)?;
-        self.change(req, umask, |task| make(task, dir))?;
+        self.change_as(self.dir_changer(req, dir, mode)?, umask, |task| make(task, dir))?;
         // Nobody else changes this directory until the kernel has the answer: it holds the lock.
         let made = self.lookup_as(&self.keeper, dir, name)?;
         reply.put(&entry_out(&made, self.entry_ttl(dir), LONG));
@@ -471,14 +479,13 @@ impl Server {
                 Ok(())
             }
             Operation::Symlink { name, target } => {
-                self.make(req, name, 0, reply, |task, dir| task.symlinkat(target, dir, name))
+                self.make(req, name, (0, 0), reply, |task, dir| task.symlinkat(target, dir, name))
             }
-            Operation::Mknod(new, name) => self.make(req, name, new.umask, reply, |task, dir| {
+            Operation::Mknod(new, name) => self.make(req, name, (new.mode, new.umask), reply, |task, dir| {
                 task.mknodat(dir, name, new.mode, u64::from(new.rdev))
             }),
-            Operation::Mkdir(new, name) => {
-                self.make(req, name, new.umask, reply, |task, dir| task.mkdirat(dir, name, new.mode))
-            }
+            Operation::Mkdir(new, name) => self
+                .make(req, name, (new.mode, new.umask), reply, |task, dir| task.mkdirat(dir, name, new.mode)),
             Operation::Link(LinkIn { oldnodeid }, name) => self.link(req, oldnodeid, name, reply),
             Operation::Unlink { name } => self.remove(req, name, 0),
             Operation::Rmdir { name } => self.remove(req, name, AT_REMOVEDIR),
@@ -533,6 +540,8 @@ impl Server {
                 let who = self.changer(req, None)?;
                 self.change_as(who, 0, |task| task.fallocate(fd, mode, offset as i64, length as i64))
             }
+            // What the kernel still holds back would be a hole, and the end of the file not where it is.
+            Operation::Lseek(_) if self.writeback => Err(Errno::ENOSYS),
             Operation::Lseek(LseekIn { fh, offset, whence, .. }) => {
                 let offset = self.keeper.lseek(self.io(ino, Some(fh), Data::Read)?, offset, whence)?;
                 reply.put(&LseekOut { offset });
@@ -613,12 +622,12 @@ impl Server {
 
     fn remove(&self, req: &Header, name: &[u8], flags: i32) -> Result<()> {
         let dir = self.nodes.place(req.nodeid)?;
-        self.change(req, 0, |task| task.unlinkat(dir, name, flags))
+        self.change_as(self.dir_changer(req, dir, 0)?, 0, |task| task.unlinkat(dir, name, flags))
     }
 
     fn rename(&self, req: &Header, name: &[u8], newdir: u64, newname: &[u8], flags: u32) -> Result<()> {
         let (old, new) = (self.nodes.place(req.nodeid)?, self.nodes.place(newdir)?);
-        self.change(req, 0, |task| task.renameat2(old, name, new, newname, flags))?;
+        self.change_as(self.actor(req), 0, |task| task.renameat2(old, name, new, newname, flags))?;
         // The kernel takes along for how long it may use the entry.
         if self.mode == Mode::Engine && self.searchable_by_all(old) != self.searchable_by_all(new) {
             self.notify(NOTIFY_INC_EPOCH, &[]);
