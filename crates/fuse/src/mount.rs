@@ -105,15 +105,15 @@ impl Mount {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let Some(session) = self.session.take() else { return Ok(()) };
-        if session.is_over() {
-            return session.join();
-        }
-        if unmount(&self.point, false).is_err() {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        let ended = session.ended();
+        // It is gone; what is mounted there now is somebody else's.
+        if !matches!(ended, Some(Ok(()))) && unmount(&self.point, false).is_err() {
             // The threads serve those who still use it, for as long as the process lives.
             return unmount(&self.point, true);
         }
-        session.join()
+        let rest = session.join();
+        ended.unwrap_or(Ok(())).and(rest)
     }
 }
 

@@ -159,17 +159,16 @@ impl Server {
         Ok(enough.then(|| Identity::bare(req)))
     }
 
+    /// Whether it is the engine that judges, and an owner whom it judges.
+    fn owns(&self, req: &Header) -> Result<bool> {
+        Ok(self.mode == Mode::Engine && self.stat(req.nodeid)?.uid == req.uid)
+    }
+
     /// As whom the engine adds names to a directory, and takes them away. Its owner, whom the mode allows it, needs neither groups
     /// nor capabilities for that, as long as nothing is made whose mode or type depends on them.
     fn dir_changer(&self, req: &Header, dir: i32, mode: u32) -> Result<Identity> {
         let plain = mode & S_ISGID == 0 && !matches!(mode & S_IFMT, S_IFCHR | S_IFBLK);
-        match self.mode {
-            Mode::AsSeen => Ok(Identity::owner(req)),
-            Mode::Engine if plain && self.keeper.fstat(dir)?.uid == req.uid => {
-                self.asker(req, dir, W_OK | X_OK)
-            }
-            Mode::Engine => Ok(self.callers.identity(req)),
-        }
+        if plain && self.owns(req)? { self.asker(req, dir, W_OK | X_OK) } else { Ok(self.actor(req)) }
     }
 
     /// Who changes a file, as far as its set-id bits are concerned, which the kernel leaves to the server
@@ -271,6 +270,8 @@ impl Server {
             // That the bits have to go may be more than the caller can do, and the kernel did not ask.
             true if self.has_set_id(req.nodeid)? => self.callers.identity(req),
             false if has(fattr::SIZE) => self.changer(req, Some(has(fattr::KILL_SUIDGID)))?,
+            // Groups and capabilities give an owner no more than set-group-id.
+            false if new.mode & S_ISGID == 0 && self.owns(req)? => Identity::bare(req),
             _ => self.actor(req),
         };
         let id = |field, id| if has(field) { id } else { u32::MAX };

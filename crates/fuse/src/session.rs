@@ -50,16 +50,24 @@ impl Session {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
+    /// How a thread ended that is gone, if one is: without an error because it was unmounted.
+    pub(crate) fn ended(&mut self) -> Option<io::Result<()>> {
+        let gone = self.threads.iter().position(JoinHandle::is_finished)?;
+        Some(join(self.threads.swap_remove(gone)))
+    }
+
     /// Waits until it is unmounted.
     ///
     /// # Errors
     ///
     /// What the first thread that failed ended with.
     pub(crate) fn join(self) -> io::Result<()> {
-        self.threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
-        })
+        self.threads.into_iter().try_for_each(join)
     }
+}
+
+fn join(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
 }
 
 fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
