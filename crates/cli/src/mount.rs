@@ -226,7 +226,8 @@ impl Plan {
         // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are, and extended attributes
         // with them.
         let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
-        let mut builder = Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
+        let mut builder =
+            Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
         if self.options.writeback {
             // The kernel stamps some files itself, by this clock; the others must not be ahead of it.
             builder = builder.clock(Box::new(|| {
