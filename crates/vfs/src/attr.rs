@@ -211,6 +211,9 @@ impl Task {
         wanted.may_set_watched(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred, &mut asking).map_err(
             |errno| kernel.refused_setattr(place, &attr, &self.cred, (Rule::NotOwner, CAP_FOWNER), errno),
         )?;
+        if wanted.is_touch() && !perm::owner_or_capable(&self.cred, &attr) {
+            kernel.security_inode_permission(place.mnt, i, &self.cred, perm::MAY_WRITE)?;
+        }
         let mut new = store.times(&ns, inode);
         new.atime = wanted.atime.apply(new.atime, now);
         new.mtime = wanted.mtime.apply(new.mtime, now);

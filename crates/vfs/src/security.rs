@@ -57,8 +57,14 @@ pub trait Security: Send + Sync {
     /// It is called in the middle of lockless walks: while others change the inode, so that it may see what is not so, and is
     /// then asked again; and under the engine's locks: it must not block, and must make no call of the same file system.
     ///
-    /// Not asked: changing times and attributes, which depends on who owns an inode, and
-    /// [surveys](crate::Vfs::survey), which ask about credentials at large.
+    /// It is asked where the kernel calls `security_inode_permission()`: to search a directory, to open, truncate by path, read a
+    /// directory or execute, by `access`, to change what is in a directory, to read and write `user.*` attributes, to set times to
+    /// the present on the strength of write permission, to enter a directory. Of the kernel's other hooks on these paths there is
+    /// none: not those of attributes (`inode_setattr`: chmod, chown, times, size; `inode_getattr`: stat), of extended attributes
+    /// and ACLs by name (`inode_setxattr` and its like, `inode_set_acl`), of links (`inode_readlink`, `inode_follow_link`), of
+    /// entries (`inode_create` to `inode_rename`, which come after the question about the directory), of open files (`file_open`,
+    /// `file_permission`, `file_lock`), of mounts and of programs. Nor do [surveys](crate::Vfs::survey) ask, which are about
+    /// credentials at large.
     ///
     /// # Errors
     ///

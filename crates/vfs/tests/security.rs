@@ -100,6 +100,27 @@ fn it_forbids_what_bits_allow_and_allows_nothing_that_they_forbid() {
 }
 
 #[test]
+fn it_is_asked_about_touching_on_the_strength_of_write_permission() {
+    let (vfs, log, user, [top, a, b, f]) = hooked();
+    let root = vfs.task(Cred::root());
+    root.chmod(b"/a/b/f", 0o666).unwrap();
+    let searched = [(top, MAY_EXEC), (a, MAY_EXEC), (b, MAY_EXEC)];
+    asked(&log);
+    root.utimensat(AT_FDCWD, Some(b"/a/b/f"), None, 0).unwrap();
+    assert_eq!(asked(&log), searched, "an owner needs no permission");
+    user.utimensat(AT_FDCWD, Some(b"/a/b/f"), None, 0).unwrap();
+    assert_eq!(asked(&log), [&searched[..], &[(f, MAY_WRITE)]].concat());
+    *log.forbidden.lock().unwrap() = Some((f, MAY_WRITE));
+    assert_eq!(user.utimensat(AT_FDCWD, Some(b"/a/b/f"), None, 0), Err(Errno::EPERM));
+    assert_eq!(user.truncate(b"/a/b/f", 0), Err(Errno::EPERM));
+    assert_eq!(user.setxattr(b"/a/b/f", b"user.x", b"1", 0), Err(Errno::EPERM));
+    assert_eq!(user.open(b"/a/b/f", O_WRONLY, 0), Err(Errno::EPERM));
+    asked(&log);
+    assert_eq!(root.chmod(b"/a/b/f", 0o644), Ok(()), "attributes go by who owns it");
+    assert_eq!(asked(&log), searched);
+}
+
+#[test]
 fn mounts_made_later_are_hooked_too() {
     let (vfs, log, user, [top, ..]) = hooked();
     let root = vfs.task(Cred::root());

@@ -56,10 +56,15 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
             let (root, stop) = (vfs.task(Cred::root()), &stop);
             scope.spawn(move || storm(&root, stop));
         }
-        let workload = Workload::new("stat of one file, while directories are renamed", path()).claims(1.0);
-        let measured = budget.compare(workload, &[&holding], &lockless);
+        let stormy = |threads| {
+            let name = "stat of one file, while directories are renamed";
+            let workload = Workload::new(name, Vec::new()).threads(threads, vec![path()]).claims(1.0);
+            budget.compare(workload, &[&holding], &lockless)
+        };
+        let measured: Result<Vec<Vec<Point>>, Error> =
+            budget.thread_counts().into_iter().map(stormy).collect();
         stop.store(true, Ordering::Relaxed);
-        measured
+        measured.map(|points| points.concat())
     });
     points.extend(stormy?);
     let bails: u64 = trees[1].stats().bails.iter().map(|(_, n)| n).sum();
