@@ -81,7 +81,7 @@ pub(super) fn measure(
         Some(_) => None,
         None => Some(tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir().map_err(|e| {
             let hint = "set TMPDIR to a directory with room";
-            Error::host("making a temporary directory", &std::env::temp_dir(), e, hint)
+            Error::host("making a temporary directory", std::env::temp_dir(), e, hint)
         })?),
     };
     let base = built.or(temporary.as_ref().map(|dir| dir.path())).unwrap_or(Path::new("."));
