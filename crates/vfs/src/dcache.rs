@@ -60,6 +60,8 @@ impl Meta {
     const MAY_SEARCH: u32 = 1 << 14;
     /// Coming to it takes more than standing on it: it is a link, or something is mounted over it. Kernel: `d_managed()`.
     const STEP: u32 = 1 << 15;
+    /// Something is mounted over it, in some namespace. Kernel: `DCACHE_MOUNTED`.
+    const MOUNTED: u32 = 1 << 16;
 
     /// A link that paths of the whole-path table lead through.
     const REMEMBERED: u32 = 1 << 16;
@@ -103,14 +105,19 @@ impl Meta {
         self.0 & (0xf << Self::TYPE_SHIFT | Self::STEP) == (S_IFDIR >> 12) << Self::TYPE_SHIFT
     }
 
-    /// Whether something is mounted over it, in some namespace. Links are not mounted over.
+    /// Whether something is mounted over it, in some namespace.
     #[inline(always)]
     pub(crate) fn is_mounted(self) -> bool {
-        self.takes_step() && self.file_type() != S_IFLNK
+        self.0 & Self::MOUNTED != 0
     }
 
     pub(crate) fn with_mounted(self, yes: bool) -> Meta {
-        Meta(if yes { self.0 | Self::STEP } else { self.0 & !Self::STEP })
+        let step = if self.file_type() == S_IFLNK { Self::STEP } else { 0 };
+        Meta(if yes {
+            self.0 | Self::STEP | Self::MOUNTED
+        } else {
+            self.0 & !(Self::STEP | Self::MOUNTED) | step
+        })
     }
 
     /// Whether this is a hashed dentry whose name is `len` bytes long.

@@ -353,7 +353,7 @@ impl<'a> Nameidata<'a> {
         child: Seen,
         rest: &'p [u8],
     ) -> Walk<Walked<'p>> {
-        if child.meta.file_type() == S_IFLNK {
+        if self.is_open_link::<RCU>(dir.mnt, child)? {
             return Ok(Walked::Link { dir, link: child, rest });
         }
         let mnt = if child.meta.is_mounted() {
@@ -647,6 +647,23 @@ impl<'a> Nameidata<'a> {
         }
         self.advance::<RCU>(child.dentry);
         Ok(Position { mnt, seen: child })
+    }
+
+    /// Whether `child`, found in mount `mnt`, is a link that nothing is mounted over there.
+    #[inline(always)]
+    pub(crate) fn is_open_link<const RCU: bool>(&self, mnt: Handle, child: Seen) -> Walk<bool> {
+        Ok(child.meta.file_type() == S_IFLNK
+            && (!child.meta.is_mounted() || !self.is_covered::<RCU>(mnt, child)?))
+    }
+
+    /// Whether something is mounted over `child` as seen through `mnt`.
+    #[cold]
+    fn is_covered<const RCU: bool>(&self, mnt: Handle, child: Seen) -> Walk<bool> {
+        let covered = self.kernel.mounts.lookup(mnt, child.dentry).is_some();
+        if RCU {
+            self.check_mounts()?;
+        }
+        Ok(covered)
     }
 
     /// [`handle_mounts`](Self::handle_mounts) of a dentry that is a mountpoint, in this or another namespace.
@@ -979,7 +996,7 @@ impl<'a> Nameidata<'a> {
                     self.lookup.directory = true;
                 }
                 let child = self.lookup_fast::<RCU>(at, last.name)?;
-                if child.meta.file_type() == S_IFLNK && self.lookup.follow {
+                if self.lookup.follow && self.is_open_link::<RCU>(at.mnt, child)? {
                     return Ok(Step::Link(child));
                 }
                 self.handle_mounts::<RCU>(at.mnt, child)?

@@ -362,7 +362,7 @@ impl Task {
         }
         loop {
             match nd.lookup_fast::<RCU>(dir, last.name) {
-                Ok(child) if child.meta.file_type() == S_IFLNK && nd.lookup.follow => {
+                Ok(child) if nd.lookup.follow && nd.is_open_link::<RCU>(dir.mnt, child)? => {
                     return Ok(Step::Link(child));
                 }
                 Ok(child) => return self.do_open_child::<RCU>(nd, dir, child, op).map(Step::Done),

@@ -790,7 +790,8 @@ impl Generator {
             3 => self.allocate(fd),
             4 => Op::Pwrite { fd, data, offset: Int(*self.rng.pick(&[0, 1, 4095, 10_000, -1])) },
             5 => {
-                if is_dir {
+                let unsure = self.threaded[self.task] && self.file_system == FileSystem::Ext4;
+                if is_dir || unsure {
                     // Positions in a directory are the file system's own, but for the start.
                     return Op::Lseek { fd, offset: Int(0), whence: Whence(0) };
                 }
