@@ -60,6 +60,6 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     points.extend(budget.compare(new, &[&walk], &table)?);
     let note = "The table is asked with one hash of the whole path, so that depth costs what its bytes cost. Paths with `..` \
                 are walked after having been asked for in vain. Where every path is new, the table is \
-                asked for one in sixteen.";
+                asked for one in thirty-two.";
     Ok(Outcome { points, note: note.into() })
 }
