@@ -506,14 +506,15 @@ impl PathTable {
         first(&own)
             .or_else(|| first(&|way| tag(way) == 0))
             .or_else(|| first(&stale))
-            .or_else(|| (self.at_first_sight || self.one_in_eight()).then_some(mixed.first()))
+            .or_else(|| (self.at_first_sight || self.every_other()).then_some(mixed.first()))
     }
 
-    /// True every eighth time, whoever asks: a path that is asked for again and again gets in in the end.
-    fn one_in_eight(&self) -> bool {
+    /// True every other time, whoever asks: paths that are asked for again get in soon, and two that share a place do not
+    /// drive each other out each time.
+    fn every_other(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        turn.is_multiple_of(8)
+        turn.is_multiple_of(2)
     }
 
     /// Makes room when half the ways are taken.
