@@ -24,6 +24,11 @@ use crate::facade::{AtomicU32, Ordering, relax};
 pub struct SeqCount(AtomicU32);
 
 impl SeqCount {
+    /// A count that stands at `start`, which is even.
+    pub fn new(start: u32) -> SeqCount {
+        SeqCount(AtomicU32::new(start))
+    }
+
     /// Starts a read. A change that is under way is noticed by [`retry`](Self::retry), not here.
     ///
     /// Kernel: `raw_seqcount_begin()`.
@@ -109,6 +114,15 @@ impl SeqRead<'_> {
 pub struct SeqWrite<'a> {
     seq: &'a SeqCount,
     after: u32,
+}
+
+impl SeqWrite<'_> {
+    /// Where the count will stand when the change has ended: for whoever keeps counts longer than a read takes, and has to
+    /// forget them before they come round again.
+    #[inline]
+    pub fn after(&self) -> u32 {
+        self.after
+    }
 }
 
 impl Drop for SeqWrite<'_> {

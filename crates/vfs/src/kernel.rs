@@ -57,7 +57,6 @@ const HOOKED: u32 = 8;
 pub(crate) struct Kernel {
     pub(crate) store: Store,
     pub(crate) mounts: MountTable,
-    pub(crate) paths: PathTable,
     /// A [`WalkMode`], [`RECORDING`] and [`HOOKED`].
     walk_mode: Racy32,
     pub(crate) security: Option<Box<dyn Security>>,
@@ -312,7 +311,7 @@ impl VfsBuilder {
         let seed = key();
         let paths = PathTable::new(self.path_table, key)?;
         let (mounts, state) = MountTable::new()?;
-        let store = Store::new(self.capacity, seed, state)?;
+        let store = Store::new(self.capacity, seed, state, paths)?;
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
         let init = InodeInit {
@@ -329,7 +328,6 @@ impl VfsBuilder {
         let mut kernel = Kernel {
             store,
             mounts,
-            paths,
             walk_mode: Racy32::new(WalkMode::default() as u32 | if hooked { HOOKED } else { 0 }),
             security: self.security,
             fastperm: self.fastperm,
@@ -443,7 +441,7 @@ impl Vfs {
             blob_bytes,
             bails,
             caches,
-            paths_remembered: self.0.paths.remembered(),
+            paths_remembered: self.0.store.paths.remembered(),
             searches_spared,
             searches_checked,
         }

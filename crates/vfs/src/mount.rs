@@ -25,7 +25,7 @@ use crate::trace::{Rule, Spot};
 use crate::userns::{IdView, MountIdmap, UserNamespace};
 use rcuwalk_sync::lock::RwLock;
 use rcuwalk_sync::{
-    Arena, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
+    Arena, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount, SeqWrite,
     chains::Found, step, type_stable,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -732,9 +732,10 @@ impl Kernel {
         let view = self.mounts.views.intern(&super_block.user_ns, None)?;
         let mnt = self.mounts.mounts.alloc()?;
         super_block.mounts += 1;
+        let (sb_flags, dev) = (super_block.flags, super_block.dev);
         let m = self.mount(mnt);
-        let _change = self.mounts.seq.write();
-        m.flags.set(flags & !flags::SB | super_block.flags | self.hooked_flag());
+        let _change = self.open_mounts(ns);
+        m.flags.set(flags & !flags::SB | sb_flags | self.hooked_flag());
         m.root.set(root);
         m.parent.set(0);
         m.mountpoint.set(0);
@@ -743,7 +744,7 @@ impl Kernel {
         m.sb.set(sb);
         m.writers.set(0);
         m.expiring.set(0);
-        m.dev.set(super_block.dev);
+        m.dev.set(dev);
         m.id.set(ns.mnt.next_id);
         ns.mnt.next_id += 1;
         self.store.links(root).count.get();
@@ -765,10 +766,17 @@ impl Kernel {
         let m = self.mount(mnt);
         let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::EINVAL)?;
         let view = self.mounts.views.intern(&sb.user_ns, Some(idmap))?;
-        let _change = self.mounts.seq.write();
+        let _change = self.open_mounts(ns);
         m.view.set(view);
         m.flags.set(m.flags.get() | flags::IDMAPPED);
         Ok(())
+    }
+
+    /// Starts a change of the mount table, which ends when the guard is dropped.
+    pub(crate) fn open_mounts(&self, ns: &Namespace) -> SeqWrite<'_> {
+        let change = self.mounts.seq.write();
+        self.store.paths.forget_round(ns, change.after());
+        change
     }
 
     /// Puts a detached mount over `at`. The caller's reference becomes the tree's.
@@ -785,7 +793,7 @@ impl Kernel {
         }
         let m = self.mount(mnt);
         {
-            let _change = self.mounts.seq.write();
+            let _change = self.open_mounts(ns);
             m.parent.set(at.mnt);
             m.mountpoint.set(at.dentry);
             ns.mnt.chains.insert(&self.mounts.chains, &self.mounts, mnt);
@@ -806,7 +814,7 @@ impl Kernel {
         let m = self.mount(mnt);
         let at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
         {
-            let _change = self.mounts.seq.write();
+            let _change = self.open_mounts(ns);
             if most != u32::MAX && mnt != ROOT_MOUNT {
                 // A walker takes its reference, then looks at the count that is odd now. Going through the reference count
                 // ourselves we are either behind it, and see its reference, or before it, and it sees the odd count.

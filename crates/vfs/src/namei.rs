@@ -1213,7 +1213,7 @@ impl<'a> Walker<'a> {
             (Halt::Missing, Err(Stop::Fail(pathtable::MISSING))) => Led::Missing { dir: stretch.at, entries },
             _ => return answer,
         };
-        if self.kernel.paths.admits(sign) {
+        if self.kernel.store.paths.admits(sign) {
             let links = &nd.links[..nd.total_links as usize];
             self.note(sign, as_of, mnt, led, links);
         }

@@ -396,10 +396,10 @@ impl Kernel {
     }
 
     /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
-    fn set_mnt_flags(&self, _: &Namespace, mnt: Handle, new: u32) {
+    fn set_mnt_flags(&self, ns: &Namespace, mnt: Handle, new: u32) {
         let m = self.mount(mnt);
         // Whether links are followed, and read without a trace, is part of what a path leads to.
-        let _change = self.mounts.seq.write();
+        let _change = self.open_mounts(ns);
         m.flags.set(m.flags.get() & !flags::USER_SETTABLE | new);
     }
 
@@ -824,7 +824,7 @@ impl Task {
             }
             if m.expiring.get() == 0 {
                 // Walks that remember where they came to shall come here again.
-                let _change = kernel.mounts.seq.write();
+                let _change = kernel.open_mounts(ns);
                 m.expiring.set(1);
                 return Err(Errno::EAGAIN);
             }

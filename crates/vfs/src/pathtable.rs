@@ -17,6 +17,9 @@
 //! or the directory has no more names than it had. If the stamp moved, which a change of something else may have done, the
 //! dentry's own count says whether it is still the entry of that name; a missing name is looked for again.
 //!
+//! **Counts come round again**, after 2³¹ changes, which somebody can make within the hour. So nothing is remembered that
+//! long: each of these counts has everything forgotten four times in a round.
+//!
 //! **An entry holds a copy of the inode** where that is as most are ([`Inode::is_plain`]). So an answer takes the memory of
 //! the entry, which the path alone leads to, and nothing that is found only by reading it.
 //!
@@ -102,6 +105,9 @@ const _: () = assert!(
 
 /// No stamp is odd.
 const NO_COPY: u32 = 1;
+
+/// No count of changes is odd when somebody asks.
+const NO_TIME: u32 = 1;
 
 /// No count of an entry that answers is odd.
 const NOWHERE: u64 = 1;
@@ -488,6 +494,30 @@ impl PathTable {
         }
     }
 
+    /// Forgets everything, if a count that entries hold has come to `count` and is about to be in one of its four quarters
+    /// of a round for the first time.
+    #[inline]
+    pub(crate) fn forget_round(&self, ns: &Namespace, count: u32) {
+        if count.is_multiple_of(1 << 30) && self.mask_max.is_some() {
+            self.forget(ns);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget(&self, _: &Namespace) {
+        for bucket in 0..=self.mask.get() {
+            self.tags.get(bucket).set(0);
+            // Without asking the tags: an entry from before the table grew may be where it is looked for.
+            let entries = (0..WAYS).map(|way| self.entry(bucket, way));
+            for entry in entries.filter(|entry| entry.seq.begin() != 0) {
+                let _change = entry.seq.write();
+                entry.path_seq.set(NO_TIME);
+            }
+        }
+        self.taken.set(0);
+    }
+
     /// The way that a path may take: its own, an empty one, one whose entry is out of date; now and then any.
     fn way_for(&self, bucket: u32, mixed: Mixed, sign: Signature, as_of: AsOf) -> Option<u32> {
         let tags = self.tags.get(bucket).get();
@@ -576,7 +606,8 @@ mod tests {
     const NOW: AsOf = AsOf { path_seq: 2, m_seq: 4 };
 
     fn store() -> Store {
-        Store::new(Capacity { objects: 64, blob_words: 64 }, 1, MountTable::new().unwrap().1).unwrap()
+        let (_, mounts) = MountTable::new().unwrap();
+        Store::new(Capacity { objects: 64, blob_words: 64 }, 1, mounts, table(64, false)).unwrap()
     }
 
     fn to(dentry: Handle) -> Led {
@@ -642,6 +673,28 @@ mod tests {
         table.walked(sign, Led::Missing { dir, entries: 0 });
         assert_eq!(table.known(sign, NOW), Some((3, 2, false)), "the entry is replaced");
         assert_eq!(table.taken.get(), 1);
+    }
+
+    #[test]
+    fn nothing_is_remembered_until_a_count_comes_round_again() {
+        for change in [
+            |store: &Store, ns: &Namespace| drop(store.open_paths(ns)),
+            |store: &Store, ns: &Namespace| drop(store.open_dentry(ns, 5)),
+        ] {
+            let mut store = store();
+            store.path_seq = SeqCount::new((1 << 30) - 4);
+            store.stamps.set(5, (1 << 30) - 4);
+            let sign = store.paths.sign(1, START, b"/a/b", &Racy32::default()).unwrap();
+            let ns = store.lock();
+            store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
+            change(&store, &ns);
+            assert!(store.paths.find(sign, NOW).is_some(), "one change before");
+            change(&store, &ns);
+            assert!(store.paths.find(sign, NOW).is_none());
+            change(&store, &ns);
+            store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
+            assert!(store.paths.find(sign, NOW).is_some(), "and on it goes");
+        }
     }
 
     #[test]

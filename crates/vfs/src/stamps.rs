@@ -40,11 +40,19 @@ impl Stamps {
         self.at(slot).get()
     }
 
-    /// Makes every copy of the slot look old. The caller has the name space lock, and opens a count of the slot next.
+    #[cfg(test)]
+    pub(crate) fn set(&self, slot: Handle, stamp: u32) {
+        self.at(slot).set(stamp);
+    }
+
+    /// Makes every copy of the slot look old, and tells the stamp. The caller has the name space lock, and opens a count of
+    /// the slot next.
     #[inline]
-    fn advance(&self, slot: Handle) {
+    fn advance(&self, slot: Handle) -> u32 {
         let stamp = self.at(slot);
-        stamp.set(stamp.get().wrapping_add(2));
+        let next = stamp.get().wrapping_add(2);
+        stamp.set(next);
+        next
     }
 }
 
@@ -86,8 +94,8 @@ impl SlotSeq {
 impl Store {
     /// Starts a change of a dentry, which ends when the guard is dropped.
     #[inline]
-    pub(crate) fn open_dentry(&self, _: &Namespace, dentry: Handle) -> SeqWrite<'_> {
-        self.stamps.advance(dentry);
+    pub(crate) fn open_dentry(&self, ns: &Namespace, dentry: Handle) -> SeqWrite<'_> {
+        self.paths.forget_round(ns, self.stamps.advance(dentry));
         self.dentry(dentry).seq.count.write()
     }
 
@@ -97,7 +105,7 @@ impl Store {
         if let Some(feed) = &mut ns.feed {
             feed.changed(inode);
         }
-        self.stamps.advance(inode);
+        self.paths.forget_round(ns, self.stamps.advance(inode));
         self.inode(inode).seq.count.write()
     }
 }

@@ -12,12 +12,13 @@ use crate::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::ispace::{CountedXattrs, Xattrs};
 use crate::mount::MountState;
 use crate::pages::{FileData, PageBudget};
+use crate::pathtable::PathTable;
 use crate::stamps::Stamps;
 use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
-    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, type_stable,
+    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, type_stable,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -147,6 +148,8 @@ pub(crate) struct Store {
     /// ACL, the name of a link that is remembered.
     pub(crate) path_seq: SeqCount,
     pub(crate) stamps: Stamps,
+    /// Where paths led that were walked before.
+    pub(crate) paths: PathTable,
     /// Keys the name hash.
     seed: u64,
     ns: Mutex<Namespace>,
@@ -185,7 +188,7 @@ impl From<AllocError> for Errno {
 
 impl Store {
     /// An empty store without any inode.
-    pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState) -> Result<Store> {
+    pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState, paths: PathTable) -> Result<Store> {
         let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
         let ns = Namespace {
             chains: writer,
@@ -204,6 +207,7 @@ impl Store {
             rename_seq: SeqCount::default(),
             path_seq: SeqCount::default(),
             stamps: Stamps::default(),
+            paths,
             seed,
             ns: Mutex::new(ns),
         })
@@ -473,7 +477,7 @@ impl Store {
     pub(crate) fn d_drop(&self, ns: &mut Namespace, dentry: Handle) {
         // A directory that is dropped is empty.
         let link = Meta(self.dentry(dentry).meta.get()).is_remembered();
-        let _paths = link.then(|| self.path_seq.write());
+        let _paths = link.then(|| self.open_paths(ns));
         self.d_unhash(ns, dentry);
         if let Some(feed) = &mut ns.feed {
             feed.unlinked(self.d_inode(dentry));
@@ -511,7 +515,7 @@ impl Store {
     ) -> Result<()> {
         let words = self.name_words(name)?;
         let _rename = self.rename_seq.write();
-        let _paths = self.leads_on(dentry).then(|| self.path_seq.write());
+        let _paths = self.leads_on(dentry).then(|| self.open_paths(ns));
         self.d_remake(ns, dentry, parent, name, words);
         Ok(())
     }
@@ -546,10 +550,17 @@ impl Store {
         let words_a = self.name_words(name_a)?;
         let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
         let _rename = self.rename_seq.write();
-        let _paths = (self.leads_on(a) || self.leads_on(b)).then(|| self.path_seq.write());
+        let _paths = (self.leads_on(a) || self.leads_on(b)).then(|| self.open_paths(ns));
         self.d_remake(ns, a, parent_b, name_b, words_b);
         self.d_remake(ns, b, parent_a, name_a, words_a);
         Ok(())
+    }
+
+    /// Starts a change of what remembered paths lead through, which ends when the guard is dropped.
+    pub(crate) fn open_paths(&self, ns: &Namespace) -> SeqWrite<'_> {
+        let change = self.path_seq.write();
+        self.paths.forget_round(ns, change.after());
+        change
     }
 
     /// Whether remembered paths may lead through this dentry.
@@ -733,7 +744,7 @@ impl Store {
         let dentry = if is_dir { self.inode_rest(inode).alias.get() } else { 0 };
         let alias = self.dentry(dentry);
         // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
-        let _paths = is_dir.then(|| self.path_seq.write());
+        let _paths = is_dir.then(|| self.open_paths(ns));
         let _bit = is_dir.then(|| self.open_dentry(ns, dentry));
         let _inode = self.open_inode(ns, inode);
         change(i, ns);

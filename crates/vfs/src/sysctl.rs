@@ -109,10 +109,10 @@ impl Vfs {
         if !(least..=most).contains(&value) {
             return Err(Errno::EINVAL);
         }
-        let _ns = self.0.store.lock();
+        let ns = self.0.store.lock();
         self.0.settings.0[which as usize].set(value);
         // What a walk may follow is part of what the path table remembers.
-        let _change = self.0.store.path_seq.write();
+        let _change = self.0.store.open_paths(&ns);
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ impl<'a> Walker<'a> {
         if self.kernel.walk_mode() == WalkMode::Direct
             && lookup.resolve == 0
             && let Some(from) = self.start(at, path)
-            && let Some(sign) = self.kernel.paths.sign(self.cred.number(), from, path, self.passed)
+            && let Some(sign) = self.kernel.store.paths.sign(self.cred.number(), from, path, self.passed)
         {
             let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
             return match self.remembered(sign, as_of, lookup) {
@@ -79,7 +79,7 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Known<'a> {
         let store = &self.kernel.store;
-        let Some(known) = self.kernel.paths.find(sign, as_of) else { return Known::Unknown(None) };
+        let Some(known) = self.kernel.store.paths.find(sign, as_of) else { return Known::Unknown(None) };
         let position = Position { mnt: known.mnt(), seen: known.seen() };
         let seen = position.seen;
         // As long as the stamp stands, the dentry has the name and the parent it had and its inode is what it was; and if
@@ -116,7 +116,7 @@ impl<'a> Walker<'a> {
         if store.dentry(seen.dentry).seq.begin() != seen.seq || known.read().retry() {
             return false;
         }
-        if known.has_copy() && self.kernel.paths.renews(self.passed) {
+        if known.has_copy() && self.kernel.store.paths.renews(self.passed) {
             let led = if seen.meta.is_followed() { Led::Followed(seen) } else { Led::To(seen) };
             self.note(sign, as_of, mnt, led, &[]);
         }
@@ -144,7 +144,7 @@ impl<'a> Walker<'a> {
             || step!("note-dentry", gone(&seen));
         if !added && !moved {
             links.iter().for_each(|link| store.set_remembered(&ns, link.dentry));
-            kernel.paths.enter(store, &ns, sign, as_of, mnt, led);
+            store.paths.enter(store, &ns, sign, as_of, mnt, led);
         }
     }
 
