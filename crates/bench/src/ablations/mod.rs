@@ -11,6 +11,7 @@ mod s2;
 mod s3;
 mod s4;
 mod s5;
+mod s6;
 mod s7;
 mod s8;
 mod s9;
@@ -42,7 +43,7 @@ pub struct Row {
 
 /// The rows, in the order of the table.
 pub const ROWS: &[Row] =
-    &[s1::ROW, s2::ROW, s3::ROW, s4::ROW, s5::ROW, s7::ROW, s8::ROW, s9::ROW, s10::ROW, t1::ROW];
+    &[s1::ROW, s2::ROW, s3::ROW, s4::ROW, s5::ROW, s6::ROW, s7::ROW, s8::ROW, s9::ROW, s10::ROW, t1::ROW];
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,5 +1,12 @@
 //! The smallest program that can be measured: it decrements the number in its argument and executes itself again.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::Error;
+
 /// The digits of its argument.
 pub(super) const DIGITS: usize = 8;
 
@@ -35,12 +42,33 @@ const CODE: [u8; 69] = [
 ];
 
 /// The argument for `n` executions of itself; for numbers of up to eight digits.
-pub(super) fn argument(n: u32) -> String {
+pub(crate) fn argument(n: u32) -> String {
     format!("{n:0width$}", width = DIGITS)
 }
 
+/// Puts the program into a file, or says why it could not be executed there.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub(crate) fn install(path: &Path) -> Result<Result<(), String>, Error> {
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(Err("making programs is not timed: there is a small program for x86-64 only".into()));
+    }
+    fs::write(path, image())
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        .map_err(|e| Error::host("making a program", path, e, "set TMPDIR to a directory with room"))?;
+    Ok(Command::new(path).arg(argument(1)).status().map(drop).map_err(|e| {
+        format!(
+            "making programs is not timed: {} cannot be executed ({}); set TMPDIR to a directory where it can",
+            path.display(),
+            crate::describe(&e)
+        )
+    }))
+}
+
 /// The program as a file: a static ELF executable of one segment.
-pub(super) fn image() -> Vec<u8> {
+fn image() -> Vec<u8> {
     let size = (HEADERS + CODE.len()) as u64;
     let mut out = Vec::with_capacity(HEADERS + CODE.len());
     // 64 bits, little endian, version 1.

@@ -1,14 +1,12 @@
 //! What making a program costs.
 
 use std::ffi::{CStr, CString};
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::countdown::{argument, image};
+use super::countdown::{argument, install};
 use super::{Report, Row};
 use crate::error::Error;
 use crate::measure::quantile;
@@ -22,24 +20,14 @@ pub const EXEC_LOOP: &str = "execve in a loop, one process";
 const PATH_MISSES: usize = 6;
 
 pub(super) fn measure(chain: &Chain, quick: bool, report: &mut Report) -> Result<(), Error> {
-    if !cfg!(target_arch = "x86_64") {
-        report.notes.push("making programs is not timed: there is a small program for x86-64 only".into());
-        return Ok(());
-    }
     let short = chain.path().join("countdown");
     let deepest = Chain::file(DEPTHS[DEPTHS.len() - 1]);
     let long = chain.path().join(deepest).with_file_name("countdown");
     for path in [&short, &long] {
-        install(path)
-            .map_err(|e| Error::host("making a program", path, e, "set TMPDIR to a directory with room"))?;
-    }
-    if let Err(e) = Command::new(&short).arg(argument(1)).status() {
-        report.notes.push(format!(
-            "making programs is not timed: a file in {} cannot be executed ({}); set TMPDIR to a directory where it can",
-            chain.path().display(),
-            crate::describe(&e)
-        ));
-        return Ok(());
+        if let Err(why) = install(path)? {
+            report.notes.push(why);
+            return Ok(());
+        }
     }
     let (rounds, times) = if quick { (5, 100) } else { (21, 1000) };
     let mut rows: Vec<Timed<'_>> = [
@@ -64,11 +52,6 @@ pub(super) fn measure(chain: &Chain, quick: bool, report: &mut Report) -> Result
     }
     report.rows.extend(rows.into_iter().map(Timed::row));
     Ok(())
-}
-
-fn install(path: &Path) -> std::io::Result<()> {
-    fs::write(path, image())?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
 /// A way to make programs.

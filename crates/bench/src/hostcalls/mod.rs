@@ -4,7 +4,7 @@
 //! ways that measure it and not the scheduler: execve in a loop within one process, whose argument counts down; and
 //! fork, execve, exit and wait as a whole, timed in the parent.
 
-mod countdown;
+pub(crate) mod countdown;
 mod exec;
 
 use std::ffi::{CStr, CString};
