@@ -307,7 +307,7 @@ impl Task {
     /// As [`newfstatat`](Self::newfstatat); `EINVAL` also for the reserved mask bit and for both synchronisation flags.
     pub fn statx(&self, dirfd: i32, path: &[u8], flags: i32, mask: u32) -> Result<Statx> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
-            return self.do_statx_fd(dirfd, flags, mask);
+            return self.do_statx_fd(dirfd, flags, mask, |statx| Ok(*statx));
         }
         may_statx(flags, mask)?;
         if flags & !STAT_FLAGS != 0 {
@@ -331,15 +331,23 @@ impl Task {
         })
     }
 
-    /// statx(2) of an open file. Kernel: fs/stat.c `do_statx_fd()`.
+    /// statx(2) of an open file; the answer is put where it lies, since a `Result` of 256 bytes is copied as it is passed on.
+    ///
+    /// Kernel: fs/stat.c `do_statx_fd()`.
     #[inline(always)]
-    pub(crate) fn do_statx_fd(&self, fd: i32, flags: i32, mask: u32) -> Result<Statx> {
+    pub(crate) fn do_statx_fd<R>(
+        &self,
+        fd: i32,
+        flags: i32,
+        mask: u32,
+        put: impl FnOnce(&Statx) -> Result<R>,
+    ) -> Result<R> {
         may_statx(flags, mask)?;
         match self.getattr_fd(fd)? {
             (path, told, true) if mask & STATX_SELECTS == STATX_USUAL => {
-                Ok(self.kernel.cp_statx(path, &told, STATX_USUAL, &self.cred))
+                put(&self.kernel.cp_statx(path, &told, STATX_USUAL, &self.cred))
             }
-            _ => self.statx_fd_slow(fd, mask),
+            _ => put(&self.statx_fd_slow(fd, mask)?),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Calls on names: open, stat, access, and those that change the tree.
 
+use super::memory::UserMemory;
 use super::{Answer, Call, done, fd};
 use crate::errno::{Errno, Result};
+use crate::task::Task;
 use crate::uapi::{AT_FDCWD, AT_REMOVEDIR, OpenHow, PATH_MAX, Statx, Timespec};
 
 /// Microseconds of a second.
@@ -42,33 +44,12 @@ impl Call<'_> {
     pub(super) fn statx(&mut self) -> Answer {
         let (fd, flags, mask) = (self.int(0), self.int(2), self.uint(3));
         if fd >= 0 && self.is_empty_name(1, flags) {
-            let statx = self.task.do_statx_fd(fd, flags, mask)?;
-            return self.put_statx(4, &statx);
+            let Call { task, mem, args } = self;
+            return task.do_statx_fd(fd, flags, mask, |statx| put_statx(task, *mem, args[4], statx));
         }
         let path = self.maybe_null_name(1, flags);
         let statx = self.task.statx(fd, &path, flags, mask)?;
-        self.put_statx(4, &statx)
-    }
-
-    /// Stores a `struct statx` (S7): all of it in one copy.
-    #[inline(always)]
-    fn put_statx(&mut self, i: usize, statx: &Statx) -> Answer {
-        if self.task.kernel.variants.field_by_field() {
-            return self.put_fields(i, statx.as_bytes());
-        }
-        self.put(i, statx.as_bytes())
-    }
-
-    /// The old way to store a `struct statx` (S7): each field checked and copied by itself.
-    #[cold]
-    fn put_fields(&mut self, i: usize, statx: &[u8; Statx::SIZE]) -> Answer {
-        let mut at = 0;
-        for &len in STATX_FIELDS {
-            let address = self.args[i].checked_add(at as u64).ok_or(Errno::EFAULT)?;
-            self.mem.copy_to_user(address, &statx[at..at + len])?;
-            at += len;
-        }
-        Ok(0)
+        put_statx(self.task, self.mem, self.args[4], &statx)
     }
 
     pub(super) fn access(&mut self) -> Answer {
@@ -340,4 +321,26 @@ impl Call<'_> {
 /// Nanoseconds that do not fit are as invalid as any above 999,999,999 that has no meaning of its own.
 fn timespec(sec: u64, nsec: u64) -> Timespec {
     Timespec { sec: sec as i64, nsec: u32::try_from(nsec).unwrap_or(u32::MAX) }
+}
+
+/// Stores a `struct statx` (S7): all of it in one copy.
+#[inline(always)]
+fn put_statx(task: &Task, mem: &mut dyn UserMemory, address: u64, statx: &Statx) -> Answer {
+    if task.kernel.variants.field_by_field() {
+        return put_fields(mem, address, statx.as_bytes());
+    }
+    mem.copy_to_user(address, statx.as_bytes())?;
+    Ok(0)
+}
+
+/// The old way to store a `struct statx` (S7): each field checked and copied by itself.
+#[cold]
+fn put_fields(mem: &mut dyn UserMemory, address: u64, statx: &[u8; Statx::SIZE]) -> Answer {
+    let mut at = 0;
+    for &len in STATX_FIELDS {
+        let address = address.checked_add(at as u64).ok_or(Errno::EFAULT)?;
+        mem.copy_to_user(address, &statx[at..at + len])?;
+        at += len;
+    }
+    Ok(0)
 }
