@@ -261,7 +261,7 @@ pub(crate) struct PathTable {
     mask_max: Option<u32>,
     /// Ways that were taken since it grew.
     taken: Racy32,
-    /// Paths that found their bucket full.
+    /// Paths that found their bucket full since it grew.
     turn: Racy32,
     at_first_sight: bool,
     doze: Doze,
@@ -457,7 +457,7 @@ impl PathTable {
     ) {
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
-        let Some(way) = self.way_for(bucket, mixed, sign, as_of) else { return };
+        let Some(way) = self.way_for(bucket, mixed, sign, as_of) else { return self.grow_if_full(ns) };
         let entry = self.entry(bucket, way);
         let seen = led.seen();
         let inode = store.d_inode(seen.dentry);
@@ -547,13 +547,11 @@ impl PathTable {
         turn.is_multiple_of(2)
     }
 
-    /// Makes room when half the ways are taken.
+    /// Makes room when half the ways are taken, or when paths keep driving each other out of full buckets.
     fn grow_if_full(&self, _: &Namespace) {
         let mask = self.mask.get();
-        let Some(max) = self.mask_max.filter(|&max| mask < max && self.taken.get() > (mask + 1) * WAYS / 2)
-        else {
-            return;
-        };
+        let full = self.taken.get() > (mask + 1) * WAYS / 2 || self.turn.get() > (mask + 1) / 4;
+        let Some(max) = self.mask_max.filter(|&max| mask < max && full) else { return };
         let mask = (mask * 4 + 3).min(max);
         // A table of thousands of paths is worth huge pages, if the system has them.
         if mask >= HUGE_BUCKETS {
@@ -563,6 +561,7 @@ impl PathTable {
         (0..=self.mask.get()).for_each(|bucket| self.tags.get(bucket).set(0));
         self.mask.set(mask);
         self.taken.set(0);
+        self.turn.set(0);
     }
 }
 
