@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::engines::{Contender, Op, Value};
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::run::MANY_PATHS;
 
 /// Paths and what each must answer.
 #[derive(Debug, Clone)]
@@ -252,8 +253,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Vec<Series>, Error> {
     Ok(series)
 }
 
-/// How often each engine is asked for every path of a list before it is timed.
-const WARM_UP: usize = 6;
+/// How often each engine is asked for every path of a list of `paths` before it is timed: what grows with what it learns
+/// has to learn again each time, as often for a few thousand paths as for many.
+fn warm_up(paths: usize) -> usize {
+    if paths > MANY_PATHS { (100_000 / paths).max(6) } else { 6 }
+}
 
 /// One thread's samples of one contender.
 #[derive(Default)]
@@ -279,7 +283,7 @@ impl Worker<'_> {
             plan.contenders.iter().map(|c| calibrate(*c, plan.op, set, plan.batch_nanos)).collect();
         // What an engine learns of paths that are asked for again, it learns before.
         for contender in plan.contenders {
-            contender.batch(plan.op, &set.paths, 0, WARM_UP * set.len());
+            contender.batch(plan.op, &set.paths, 0, warm_up(set.len()) * set.len());
         }
         // Threads that share a list are spread over it.
         let mut at = vec![set.len() * self.index / plan.sets.len(); counts.len()];
