@@ -42,10 +42,8 @@ pub(crate) fn relax(tries: u32) {
 /// again at once to a tenth (`rcuwalk bench`, open+close). In the second case it is what waiting for a system call would take.
 #[inline]
 pub(crate) fn hold_off(tries: u32) {
-    #[cfg(loom)]
-    loom::thread::yield_now();
-    #[cfg(shuttle)]
-    shuttle::thread::yield_now();
+    #[cfg(any(loom, shuttle))]
+    relax(tries);
     #[cfg(not(any(loom, shuttle)))]
     {
         const HOLD_OFF: std::time::Duration = std::time::Duration::from_micros(3);
@@ -58,7 +56,6 @@ pub(crate) fn hold_off(tries: u32) {
             std::hint::spin_loop();
         }
     }
-    let _ = tries;
 }
 
 /// Whether this run tests the mutant without the ordering or the step `id`.

@@ -499,16 +499,17 @@ impl Task {
         Ok(new)
     }
 
+    /// Whose task one with this credential is, held once more.
+    pub(crate) fn user_of(&self, cred: &Cred) -> Arc<UserCount> {
+        if self.user.is_of(cred) { Arc::clone(&self.user) } else { self.kernel.users.of(cred) }
+    }
+
     /// Whether a task with this credential may be made. Kernel: kernel/fork.c `copy_process()`.
     fn may_have_a_child(&self, cred: &Cred) -> Result<()> {
         let exempt =
             cred.uid() == 0 || self.cred.capable(CAP_SYS_RESOURCE) || self.cred.capable(CAP_SYS_ADMIN);
-        let too_many = if self.user.is_of(cred) {
-            self.has_too_many_tasks(&self.user, 1)
-        } else {
-            // Held for the child already.
-            self.has_too_many_tasks(&self.kernel.users.of(cred), 0)
-        };
+        // What is held here counts for the child.
+        let too_many = self.has_too_many_tasks(&self.user_of(cred), 0);
         if too_many && !exempt { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
@@ -519,7 +520,7 @@ impl Task {
         } else {
             (new, Process::new(self.process.limits.copy()))
         };
-        let user = if self.user.is_of(&cred) { Arc::clone(&self.user) } else { self.kernel.users.of(&cred) };
+        let user = self.user_of(&cred);
         let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());
         self.nproc_exceeded.set(0);
         Task {
@@ -678,6 +679,7 @@ impl Task {
             // This task is not the user's yet.
             let exceeded = new.uid() != 0 && self.has_too_many_tasks(&user, -1);
             self.nproc_exceeded.set(u32::from(exceeded));
+            self.user = user;
         }
         self.set_cred(new);
     }

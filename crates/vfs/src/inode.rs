@@ -211,20 +211,14 @@ impl Inode {
                 btime: Timespec::default(),
             },
         };
-        let whole = !self.seq.retry(seq)
-            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
-            && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
-            && !want_btime;
+        let whole = !self.seq.retry(seq) && is_whole(mode) && !want_btime;
         (stat, whole)
     }
 
     /// Whether `stat` asks no more of this inode than its one cache line, and permission no more than its mode and owner:
     /// most are like that.
     pub(crate) fn is_plain(&self) -> bool {
-        let mode = self.mode.get();
-        matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
-            && mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0
-            && self.acl.get() == 0
+        is_whole(self.mode.get()) && self.acl.get() == 0
     }
 
     /// Makes this a copy of `other`, which nobody changes meanwhile.
@@ -248,6 +242,12 @@ impl Inode {
             to.set(from.get());
         }
     }
+}
+
+/// Whether the cache line of an inode with this mode is all that `stat` asks of it, but for its time of birth.
+#[inline(always)]
+fn is_whole(mode: u32) -> bool {
+    mode & (flags::BLOCKS_STORED | flags::WIDE_TIMES) == 0 && matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
 }
 
 impl Store {

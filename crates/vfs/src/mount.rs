@@ -63,6 +63,14 @@ type_stable! {
     }
 }
 
+impl Mount {
+    /// Where it is attached; mount 0 if nowhere.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> Path {
+        Path { mnt: self.parent.get(), dentry: self.mountpoint.get() }
+    }
+}
+
 const _: () =
     assert!(MODELLED || size_of::<Mount>() <= 64, "a walk that crosses reads one line of the mount");
 
@@ -609,7 +617,7 @@ impl Kernel {
         let mut mnt = at.mnt;
         loop {
             let m = self.mount(mnt);
-            let over = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+            let over = m.place();
             if over.mnt == 0 || over == root {
                 return None;
             }
@@ -812,7 +820,7 @@ impl Kernel {
     /// is never in use.
     pub(crate) fn detach_idle(&self, ns: &mut Namespace, mnt: Handle, most: u32) -> bool {
         let m = self.mount(mnt);
-        let at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+        let at = m.place();
         {
             let _change = self.open_mounts(ns);
             if most != u32::MAX && mnt != ROOT_MOUNT {

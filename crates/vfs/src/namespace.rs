@@ -833,7 +833,7 @@ impl Task {
             // The root cannot go; it becomes read-only instead.
             return if sb_capable { kernel.set_sb_rdonly(ns, m.sb.get(), true) } else { Err(Errno::EPERM) };
         }
-        let at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+        let at = m.place();
         if at.mnt == 0 {
             return Err(Errno::EINVAL);
         }
@@ -1048,7 +1048,7 @@ impl Task {
         let put_old = kernel.lock_mount(&ns, old)?;
         self.may_pivot(&ns, root, new, put_old)?;
         let root_mount = kernel.mount(root.mnt);
-        let base = Path { mnt: root_mount.parent.get(), dentry: root_mount.mountpoint.get() };
+        let base = root_mount.place();
         kernel.detach(&mut ns, new.mnt);
         let locked = root_mount.flags.get() & flags::LOCKED;
         let new_flags = &kernel.mount(new.mnt).flags;

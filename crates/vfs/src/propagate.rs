@@ -99,16 +99,13 @@ impl Kernel {
         let tree = ns.mnt.subtree(mnt);
         let mut going = HashSet::new();
         for &member in &tree {
-            let m = self.mount(member);
-            let place =
-                if member == mnt { at } else { Path { mnt: m.parent.get(), dentry: m.mountpoint.get() } };
+            let place = if member == mnt { at } else { self.mount(member).place() };
             going.extend(self.counterparts(ns, place.mnt, place.dentry));
         }
         going.retain(|counterpart| !tree.contains(counterpart));
         let covered = self.trim(ns, &tree, &mut going);
         for mnt in covered.intersection(&going).copied() {
-            let m = self.mount(mnt);
-            let place = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+            let place = self.mount(mnt).place();
             if let Some(over) = self.overmount(mnt) {
                 self.detach(ns, over);
                 self.detach(ns, mnt);

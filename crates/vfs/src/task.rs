@@ -118,9 +118,7 @@ impl Task {
 
     /// Replaces the credential, as a committed change of it does.
     pub fn set_cred(&mut self, cred: Cred) {
-        if !self.user.is_of(&cred) {
-            self.user = self.kernel.users.of(&cred);
-        }
+        self.user = self.user_of(&cred);
         self.cred = Arc::new(cred);
     }
 
@@ -364,7 +362,7 @@ impl Task {
                 if m.parent.get() == 0 {
                     break;
                 }
-                at = Path { mnt: m.parent.get(), dentry: m.mountpoint.get() };
+                at = m.place();
                 continue;
             }
             let parent = store.dentry(at.dentry).parent.get();
