@@ -376,6 +376,11 @@ impl Server {
     ) -> Result<()> {
         let dir = self.nodes.place(req.nodeid)?;
         self.change_as(self.dir_changer(req, dir, mode)?, umask, |task| make(task, dir))?;
+        self.put_made(dir, name, reply)
+    }
+
+    /// Tells of a name that was just made.
+    fn put_made(&self, dir: i32, name: &[u8], reply: &mut Reply) -> Result<()> {
         // Nobody else changes this directory until the kernel has the answer: it holds the lock.
         let made = self.lookup_as(&self.keeper, dir, name)?;
         reply.put(&entry_out(&made, self.entry_ttl(dir), LONG));
@@ -617,8 +622,7 @@ impl Server {
         // For naming a descriptor of the server's. It opens no directory that is to be written.
         let who = self.actor(req).and(CAP_DAC_READ_SEARCH);
         self.change_as(who, 0, |task| task.linkat(place, b"", dir, name, AT_EMPTY_PATH))?;
-        reply.put(&entry_out(&self.lookup_as(&self.keeper, dir, name)?, self.entry_ttl(dir), LONG));
-        Ok(())
+        self.put_made(dir, name, reply)
     }
 
     fn remove(&self, req: &Header, name: &[u8], flags: i32) -> Result<()> {

@@ -288,5 +288,3 @@ impl PyTask {
         format!("<rcuwalk.Task of uid {}>", task.cred().fsuid())
     }
 }
-
-impl PyTask {}

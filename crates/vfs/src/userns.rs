@@ -24,7 +24,9 @@ pub struct IdExtent {
 impl std::str::FromStr for IdExtent {
     type Err = Errno;
 
-    /// Reads a line of `/proc/PID/uid_map` or `gid_map`: first id inside, first id outside, number of ids. Kernel: `map_write()`.
+    /// Reads a line of `/proc/PID/uid_map` or `gid_map`: first id inside, first id outside, number of ids.
+    ///
+    /// Kernel: `uid_m_show()`, which writes them. What it takes, `map_write()`, is more.
     ///
     /// # Errors
     ///
