@@ -78,18 +78,16 @@ fn imported() -> Result<String, String> {
     let mut out = String::from(
         "| tree | entries | answers of stat | of access | differ | command |\n|---|---|---|---|---|---|\n",
     );
-    for (tree, path, _) in RECORDS {
+    for (_, path, _) in RECORDS {
         let record = read(path)?;
+        let dir = text(&record["dir"]);
         let checked = &record["checked"];
         let differ: u64 =
             ["stat_mismatch", "access_mismatch"].iter().filter_map(|key| checked[key].as_u64()).sum();
         let _ = writeln!(
             out,
-            "| /{} | {} | {} | {} | {differ} | `cargo run --release -- bench /{0}` |",
-            tree.replace('-', "/"),
-            record["entries"],
-            checked["stat"],
-            checked["access"],
+            "| {dir} | {} | {} | {} | {differ} | `cargo run --release -- bench {dir}` |",
+            record["entries"], checked["stat"], checked["access"],
         );
     }
     Ok(out)
