@@ -192,8 +192,8 @@ impl Task {
     #[inline(always)]
     pub(crate) fn vfs_fstat(&self, fd: i32) -> Result<Stat> {
         match self.getattr_fd(fd)? {
-            (_, told, true) => Ok(cp_new_stat(&told, &self.cred)),
-            _ => self.fstat_slow(fd),
+            Some((_, told)) => Ok(cp_new_stat(&told, &self.cred)),
+            None => self.fstat_slow(fd),
         }
     }
 
@@ -204,13 +204,13 @@ impl Task {
         Ok(cp_new_stat(&self.kernel.getattr(file.path.mnt, file.inode, false), &self.cred))
     }
 
-    /// What an open file is, and whether that is all, as [`Kernel::getattr_fast`]; takes no reference.
+    /// What an open file is, if [`Kernel::getattr_fast`] has all of it; takes no reference.
     #[inline(always)]
-    fn getattr_fd(&self, fd: i32) -> Result<(mount::Path, Told, bool)> {
+    fn getattr_fd(&self, fd: i32) -> Result<Option<(mount::Path, Told)>> {
         self.files.table.look(fd, |file| {
             let inode = self.kernel.store.inode(file.inode);
             let (told, whole) = self.kernel.getattr_fast(file.path.mnt, inode, false);
-            (file.path, told, whole)
+            whole.then_some((file.path, told))
         })
     }
 
@@ -342,18 +342,19 @@ impl Task {
         mask: u32,
         put: impl FnOnce(&Statx) -> Result<R>,
     ) -> Result<R> {
-        may_statx(flags, mask)?;
-        match self.getattr_fd(fd)? {
-            (path, told, true) if mask & STATX_SELECTS == STATX_USUAL => {
-                put(&self.kernel.cp_statx(path, &told, STATX_USUAL, &self.cred))
-            }
-            _ => put(&self.statx_fd_slow(fd, mask)?),
-        }
+        let usual = flags & AT_STATX_SYNC_TYPE == 0 && mask & (STATX_RESERVED | STATX_SELECTS) == STATX_USUAL;
+        let told = if usual { self.getattr_fd(fd)? } else { None };
+        // One call of `put`, so that what it is made of stays in registers.
+        put(&match told {
+            Some((path, told)) => self.kernel.cp_statx(path, &told, STATX_USUAL, &self.cred),
+            None => self.statx_fd_slow(fd, flags, mask)?,
+        })
     }
 
     #[cold]
     #[inline(never)]
-    fn statx_fd_slow(&self, fd: i32, mask: u32) -> Result<Statx> {
+    fn statx_fd_slow(&self, fd: i32, flags: i32, mask: u32) -> Result<Statx> {
+        may_statx(flags, mask)?;
         let file = self.file_any(fd)?;
         let told = self.kernel.getattr(file.path.mnt, file.inode, mask & STATX_BTIME != 0);
         Ok(self.kernel.cp_statx(file.path, &told, mask, &self.cred))
