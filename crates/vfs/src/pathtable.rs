@@ -27,9 +27,9 @@
 //! keys, as in UMAC, of words of 64 bits, keyed at random for each table. Two different questions have the same signature
 //! with a chance of 2⁻¹²⁸ at most, whatever they are.
 //!
-//! **Admission.** A path enters at the second time it is asked for: the first leaves 16 bits in `seen`, which is of full
-//! size from the start, so that a path is known again after all others of a large tree were asked for. So a scan of a
-//! tree costs bits, and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
+//! **Admission.** A path enters at the second time it is asked for: the first leaves 16 bits in `seen`, which grows without
+//! forgetting, so that a path is known again after all others of a large tree were asked for. So a scan of a tree costs bits,
+//! and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
 //!
 //! **Links.** A path that leads through links enters too, if following them is certain to write nothing and to be allowed as
 //! long as no directory changes: on mounts without access times, and not at the end of a path in a sticky directory that
@@ -237,8 +237,10 @@ impl Signature {
     }
 }
 
-/// Buckets that a table starts with, and from how many on it asks for huge pages.
-const FIRST_BUCKETS: u32 = 256;
+/// Buckets that a table starts with, of paths and of marks: pages of them that nobody touched yet cost more than the lookups
+/// of a small tree. And from how many on it asks for huge pages.
+const FIRST_BUCKETS: u32 = 16;
+const FIRST_SEEN: u32 = 256;
 const HUGE_BUCKETS: u32 = 1 << 12;
 
 /// Ways of a bucket.
@@ -247,8 +249,12 @@ const WAYS: u32 = 4;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PathTable {
-    /// The tags of paths that were asked for lately, the last four of each bucket as if the table were of full size.
+    /// The tags of paths that were asked for lately, the last four of each bucket.
     seen: Arena<Racy64>,
+    /// Buckets of `seen` in use less one.
+    seen_mask: Racy32,
+    /// Tags that were put there since it grew.
+    marks: Racy32,
     /// The tags of a bucket's entries; 0 is an empty way.
     tags: Arena<Racy64>,
     /// The ways of bucket `n` are `4 n ..= 4 n + 3`.
@@ -313,6 +319,8 @@ impl PathTable {
         let on = options.entries != 0;
         Ok(PathTable {
             seen: Arena::new(if on { buckets } else { 1 })?,
+            seen_mask: Racy32::new((buckets - 1).min(FIRST_SEEN - 1)),
+            marks: Racy32::default(),
             tags: Arena::new(if on { buckets } else { 1 })?,
             entries: Arena::new(if on { entries } else { 1 })?,
             keys: Box::new(std::array::from_fn(|_| [random(), random()])),
@@ -331,12 +339,17 @@ impl PathTable {
         self.remembered.get()
     }
 
-    /// Signs a question, if it is one that the table answers. `passed` is the task's own count of those that it let pass
-    /// while the table slept.
+    /// Whether a task is not to ask now. `passed` is its own count of the lookups that it let pass while the table slept.
     #[inline(always)]
-    pub(crate) fn sign(&self, cred: u64, start: Path, path: &[u8], passed: &Racy32) -> Option<Signature> {
+    pub(crate) fn sleeps(&self, passed: &Racy32) -> bool {
+        self.doze.passes(passed)
+    }
+
+    /// Signs a question, if it is one that the table answers.
+    #[inline(always)]
+    pub(crate) fn sign(&self, cred: u64, start: Path, path: &[u8]) -> Option<Signature> {
         let known = cred.wrapping_sub(1) < 1 << CRED_BITS;
-        if self.mask_max.is_none() || path.len() > PATH_LEN_MAX || !known || self.doze.passes(passed) {
+        if self.mask_max.is_none() || path.len() > PATH_LEN_MAX || !known {
             return None;
         }
         Some(self.signature(cred, start, path))
@@ -431,8 +444,11 @@ impl PathTable {
     #[cold]
     #[inline(never)]
     pub(crate) fn admits(&self, sign: Signature) -> bool {
-        let Some(mask) = self.mask_max.filter(|_| !self.at_first_sight) else { return true };
+        if self.at_first_sight {
+            return true;
+        }
         let mixed = sign.mixed();
+        let mask = self.seen_mask.get();
         let word = self.seen.get(mixed.bucket(mask));
         let seen = word.get();
         if Self::among(seen, mixed.tag()) != 0 {
@@ -442,7 +458,22 @@ impl PathTable {
         // Written by whoever comes; some get lost.
         word.set(seen << 16 | u64::from(mixed.tag()));
         self.doze.unknown();
+        let marks = self.marks.get();
+        self.marks.set(marks + 1);
+        if marks / 2 > mask {
+            self.spread_marks(mask);
+        }
         false
+    }
+
+    /// Gives the marks more room. A bucket has those of four, of which none is lost.
+    fn spread_marks(&self, mask: u32) {
+        let wider = (mask * 4 + 3).min(self.mask_max.unwrap_or(mask));
+        for bucket in mask + 1..=wider {
+            self.seen.get(bucket).set(self.seen.get(bucket & mask).get());
+        }
+        self.seen_mask.set(wider);
+        self.marks.set(0);
     }
 
     /// A path led there, as of these changes, and still does: the caller keeps everything from changing.
@@ -614,6 +645,11 @@ mod tests {
     }
 
     impl PathTable {
+        /// What a task asks, if it does.
+        fn asked(&self, passed: &Racy32, path: &[u8]) -> Option<Signature> {
+            self.sign(1, START, path).filter(|_| !self.sleeps(passed))
+        }
+
         /// A path was asked for in vain, and led there.
         fn walked(&self, sign: Signature, led: Led) {
             if self.admits(sign) {
@@ -660,7 +696,7 @@ mod tests {
     #[test]
     fn a_path_enters_at_second_sight_and_leaves_with_the_changes_it_is_of() {
         let table = table(64, false);
-        let sign = table.sign(1, START, b"/a/b", &Racy32::default()).unwrap();
+        let sign = table.sign(1, START, b"/a/b").unwrap();
         assert_eq!(table.known(sign, NOW), None);
         table.walked(sign, to(7));
         assert_eq!((table.known(sign, NOW), table.remembered()), (None, 0), "seen is not known");
@@ -683,7 +719,7 @@ mod tests {
             let mut store = store();
             store.path_seq = SeqCount::new((1 << 30) - 4);
             store.stamps.set(5, (1 << 30) - 4);
-            let sign = store.paths.sign(1, START, b"/a/b", &Racy32::default()).unwrap();
+            let sign = store.paths.sign(1, START, b"/a/b").unwrap();
             let ns = store.lock();
             store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
             change(&store, &ns);
@@ -701,13 +737,11 @@ mod tests {
         let table = table(64, true);
         let path = |i: u32| format!("/dir/{i}").into_bytes();
         for i in 0..10_000 {
-            let sign = table.sign(1, START, &path(i), &Racy32::default()).unwrap();
+            let sign = table.sign(1, START, &path(i)).unwrap();
             table.walked(sign, to(i));
         }
         let found: Vec<_> = (0..10_000)
-            .filter_map(|i| {
-                Some((i, table.known(table.sign(1, START, &path(i), &Racy32::default()).unwrap(), NOW)?))
-            })
+            .filter_map(|i| Some((i, table.known(table.sign(1, START, &path(i)).unwrap(), NOW)?)))
             .collect();
         assert!((32..=64).contains(&found.len()), "{} of 64", found.len());
         assert!(found.iter().all(|&(i, led)| led == (i, 12, true)));
@@ -716,10 +750,10 @@ mod tests {
     #[test]
     fn a_hot_path_gets_into_a_full_table() {
         let table = table(64, false);
-        let sign = |path: &[u8]| table.sign(1, START, path, &Racy32::default());
+        let passed = Racy32::default();
         for i in 0..1000 {
             for _ in 0..4 {
-                if let Some(sign) = sign(format!("/old/{i}").as_bytes()) {
+                if let Some(sign) = table.asked(&passed, format!("/old/{i}").as_bytes()) {
                     table.walked(sign, to(i));
                 }
             }
@@ -743,7 +777,7 @@ mod tests {
         let table = table(1 << 10, false);
         let passed = Racy32::default();
         let ask = |i: u32| {
-            let sign = table.sign(1, START, format!("/tree/file-{i:06}").as_bytes(), &passed)?;
+            let sign = table.asked(&passed, format!("/tree/file-{i:06}").as_bytes())?;
             table.walked(sign, to(i));
             Some(())
         };
@@ -757,12 +791,34 @@ mod tests {
     }
 
     #[test]
+    fn marks_get_more_room_and_none_is_lost() {
+        let table = table(1 << 15, false);
+        let sign = |i: u32| table.signature(1, START, format!("/tree/{i:05}").as_bytes());
+        let marked: Vec<u32> = (0..2 * FIRST_SEEN).filter(|&i| !table.admits(sign(i))).collect();
+        // Some were driven out of their bucket of four.
+        let kept: Vec<u32> = marked.into_iter().filter(|&i| table.admits(sign(i))).collect();
+        assert!(kept.len() > FIRST_SEEN as usize, "{} kept", kept.len());
+        let before = table.seen_mask.get();
+        let again = (1000..1000 + 16 * FIRST_SEEN).filter(|&i| table.admits(sign(i))).count();
+        assert!(again < 8 && table.seen_mask.get() > before, "{again} seemed marked");
+
+        let table = self::table(1 << 15, false);
+        let sign = |i: u32| table.signature(1, START, format!("/tree/{i:05}").as_bytes());
+        let marked: Vec<u32> = (0..64).filter(|&i| !table.admits(sign(i))).collect();
+        while table.seen_mask.get() < (1 << 13) - 1 {
+            table.spread_marks(table.seen_mask.get());
+        }
+        let kept = marked.iter().filter(|&&i| table.admits(sign(i))).count();
+        assert!(kept >= marked.len() - 1, "{kept} of {}", marked.len());
+    }
+
+    #[test]
     fn all_paths_of_a_large_tree_are_known_after_a_few_rounds_and_almost_all_stay() {
         let table = table(1 << 15, false);
         let passed = Racy32::default();
         let round = || {
             let unknown = |&i: &u32| {
-                let Some(sign) = table.sign(1, START, format!("/tree/{i:05}").as_bytes(), &passed) else {
+                let Some(sign) = table.asked(&passed, format!("/tree/{i:05}").as_bytes()) else {
                     return true;
                 };
                 let unknown = table.known(sign, NOW).is_none();
@@ -780,12 +836,11 @@ mod tests {
 
     #[test]
     fn without_entries_nothing_is_asked() {
-        let passed = Racy32::default();
         let table = table(0, true);
-        assert!(table.sign(1, START, b"/a", &passed).is_none());
+        assert!(table.sign(1, START, b"/a").is_none());
         let table = self::table(8, true);
-        assert!(table.sign(0, START, b"/a", &passed).is_none(), "a credential that is made for one call");
-        assert!(table.sign(1, START, &[b'a'; PATH_LEN_MAX + 1], &passed).is_none());
-        assert!(table.sign(1, START, &[b'a'; PATH_LEN_MAX], &passed).is_some());
+        assert!(table.sign(0, START, b"/a").is_none(), "a credential that is made for one call");
+        assert!(table.sign(1, START, &[b'a'; PATH_LEN_MAX + 1]).is_none());
+        assert!(table.sign(1, START, &[b'a'; PATH_LEN_MAX]).is_some());
     }
 }

@@ -47,10 +47,13 @@ impl<'a> Walker<'a> {
 
     #[inline(always)]
     pub(super) fn ask_as_of(&self, at: At<'_>, path: &[u8], lookup: Lookup, m_seq: u32) -> Known<'a> {
+        let paths = &self.kernel.store.paths;
+        // Asleep is asked first, so that a walk which is not helped is hardly delayed.
         if self.kernel.walk_mode() == WalkMode::Direct
+            && !paths.sleeps(self.passed)
             && lookup.resolve == 0
             && let Some(from) = self.start(at, path)
-            && let Some(sign) = self.kernel.store.paths.sign(self.cred.number(), from, path, self.passed)
+            && let Some(sign) = paths.sign(self.cred.number(), from, path)
         {
             let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
             return match self.remembered(sign, as_of, lookup) {
