@@ -2,8 +2,9 @@
 //!
 //! `rep stos` takes about thirty cycles before it stores anything, on processors that do not say otherwise (FSRM), and most
 //! clears of a kernel at work are shorter than what could be stored meanwhile. [`zero`] therefore uses plain stores, of which the
-//! last overlaps the one before it, so that no length needs a loop over single bytes. Beyond 128 bytes a method is chosen once, at
-//! run time, for this processor; long fills are left to the platform.
+//! last overlap the ones before, so that no length needs a loop over single bytes. Which, is chosen once for each [class of
+//! sizes](BOUNDS), at run time, from what this processor says of itself ([`Choice::of`]): the same on every run, which a
+//! measurement would not be. Long fills are left to the platform.
 //!
 //! Where the compiler knows the size, it does better than any of this: [`zero_typed`] clears one object of a known type and
 //! does not compile for a pointer that has lost its type, whose "size" would be one byte.
@@ -22,18 +23,26 @@ pub enum Method {
     Stores,
     /// `rep stosb`, the processor's own loop.
     RepStos,
-    /// Sixteen-byte stores; two overlap at the end.
+    /// Sixteen-byte stores, the second half of them overlapping the first.
     Vector16,
-    /// Thirty-two-byte stores; two overlap at the end.
+    /// Likewise of thirty-two bytes (AVX2).
     Vector32,
+    /// Likewise of sixty-four bytes (AVX-512).
+    Vector64,
     /// The platform's `memset`.
     Platform,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Method; 5] =
-        [Method::Stores, Method::RepStos, Method::Vector16, Method::Vector32, Method::Platform];
+    pub const ALL: [Method; 6] = [
+        Method::Stores,
+        Method::RepStos,
+        Method::Vector16,
+        Method::Vector32,
+        Method::Vector64,
+        Method::Platform,
+    ];
 
     /// The name, as tables show it.
     pub const fn name(self) -> &'static str {
@@ -42,6 +51,19 @@ impl Method {
             Method::RepStos => "rep stosb",
             Method::Vector16 => "16-byte stores",
             Method::Vector32 => "32-byte stores",
+            Method::Vector64 => "64-byte stores",
+            Method::Platform => "memset",
+        }
+    }
+
+    /// The word for it in [`METHOD_VARIABLE`].
+    const fn word(self) -> &'static str {
+        match self {
+            Method::Stores => "stores",
+            Method::RepStos => "rep-stos",
+            Method::Vector16 => "vector16",
+            Method::Vector32 => "vector32",
+            Method::Vector64 => "vector64",
             Method::Platform => "memset",
         }
     }
@@ -52,10 +74,11 @@ impl Method {
             Method::Stores | Method::Vector16 | Method::Platform => true,
             Method::RepStos => cfg!(all(target_arch = "x86_64", not(miri))),
             Method::Vector32 => has_avx2(),
+            Method::Vector64 => has_avx512(),
         }
     }
 
-    /// Clears `bytes` this way; the platform's way where this processor cannot.
+    /// Clears `bytes` this way; the platform's way where this processor cannot. A call of its own, as `memset` is.
     #[inline]
     pub fn zero(self, bytes: &mut [u8]) {
         match self {
@@ -64,73 +87,226 @@ impl Method {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Method::RepStos => rep_stos(bytes),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Method::Vector32 if has_avx2() => vector32_checked(bytes),
+            // SAFETY: 1: just asked.
+            Method::Vector32 if has_avx2() => unsafe { vector32(bytes) },
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: 1: just asked.
+            Method::Vector64 if has_avx512() => unsafe { vector64(bytes) },
             _ => bytes.fill(0),
         }
     }
 }
 
-/// Up to here stores are written out where the fill is; no call, no choice.
-const INLINE: usize = 128;
+/// The classes of sizes that a method is chosen for: up to 16 bytes, up to 32, and so on.
+pub const BOUNDS: [usize; 6] = [16, 32, 64, 128, 256, SMALL];
 
 /// Longer fills are left to the platform, which knows several ways more: `cargo run --release -- bench --ablations --only S3`
 /// shows where the lines cross.
 pub const SMALL: usize = 512;
 
-/// The method between [`INLINE`] and [`SMALL`] plus one; 0 before the first fill. Bit 8: fills are counted.
-static STATE: AtomicU32 = AtomicU32::new(0);
-const COUNTING: u32 = 1 << 8;
+/// Up to here [`Method::Vector16`] is written out where the fill is, if it is chosen for all of these sizes: a call costs more
+/// than its stores. Beyond, so many of them do.
+const IN_PLACE: usize = 64;
 
-/// The method that fills of 129 to 512 bytes use on this processor; shorter ones are [`Method::Vector16`] everywhere.
-pub fn middle_method() -> Method {
-    Method::ALL[((state() & !COUNTING) - 1) as usize]
+/// The environment variable that names one method for all sizes up to [`SMALL`]: `stores`, `rep-stos`, `vector16`, `vector32`,
+/// `vector64` or `memset`. Whatever else it says, or a method that this processor does not have, leaves the choice as it is: what
+/// is in the memory afterwards does not depend on it.
+pub const METHOD_VARIABLE: &str = "RCUWALK_FILL";
+
+/// What decides which method is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cpu {
+    /// Sixteen-byte registers, without asking: of all processors that the program is compiled for.
+    pub vector16: bool,
+    /// Thirty-two-byte registers.
+    pub avx2: bool,
+    /// Sixty-four-byte registers.
+    pub avx512: bool,
+    /// What it says of `rep stosb`.
+    pub rep_stos: RepStosFlags,
+    /// The platform's `memset` chooses among vector loops by itself, as the GNU library's does; others, such as musl's, have
+    /// `rep stosq` for whatever is longer than 126 bytes.
+    pub vector_memset: bool,
+}
+
+impl Cpu {
+    /// This one.
+    pub fn this() -> Cpu {
+        Cpu {
+            vector16: cfg!(any(target_feature = "sse2", target_feature = "neon")),
+            avx2: has_avx2(),
+            avx512: has_avx512(),
+            rep_stos: rep_stos_flags(),
+            vector_memset: cfg!(target_env = "gnu"),
+        }
+    }
+}
+
+/// A method for each of the [classes](BOUNDS).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice([Method; BOUNDS.len()]);
+
+impl Choice {
+    /// What is chosen for a processor.
+    ///
+    /// | it has | up to 64 bytes | up to 256 | up to 512 |
+    /// |---|---|---|---|
+    /// | a `memset` of vector loops | `Vector16` | `Platform` | `Platform` |
+    /// | AVX-512, AVX2, or neither | `Vector16` | `Vector64`, `Vector32`, `Vector16` | likewise |
+    /// | no vectors at hand, FSRS | `Stores` | `RepStos` | `RepStos` |
+    /// | no vectors at hand, ERMS | `Stores` | `Stores` | `RepStos` |
+    /// | no vectors at hand, neither | `Stores` | `Stores` | `Stores` |
+    ///
+    /// The lines are where S3 of `rcuwalk bench --ablations` has them cross: 8-byte stores take 2 ns for 64 bytes, 4 for 128 and 8
+    /// for 256; `rep stosb` 2 ns where short fills are fast, and 7 to 9 for 256 bytes and more anywhere; a call of `memset` 1.2 ns
+    /// for up to 128 bytes, in which there is time for the four stores of 64 bytes, but not for the eight of 128.
+    ///
+    /// ```
+    /// use rcuwalk_sync::fill::{Choice, Cpu, Method};
+    ///
+    /// let musl = Cpu { vector16: true, avx2: true, ..Cpu::default() };
+    /// assert_eq!(Choice::of(&musl).method(40), Method::Vector16);
+    /// assert_eq!(Choice::of(&musl).method(200), Method::Vector32);
+    /// ```
+    pub fn of(cpu: &Cpu) -> Choice {
+        let short = if cpu.vector16 { Method::Vector16 } else { Method::Stores };
+        let (middle, long) = match cpu {
+            Cpu { vector_memset: true, .. } => (Method::Platform, Method::Platform),
+            Cpu { avx512: true, .. } => (Method::Vector64, Method::Vector64),
+            Cpu { avx2: true, .. } => (Method::Vector32, Method::Vector32),
+            Cpu { vector16: true, .. } => (Method::Vector16, Method::Vector16),
+            Cpu { rep_stos: RepStosFlags { short_fills: true, .. }, .. } => {
+                (Method::RepStos, Method::RepStos)
+            }
+            Cpu { rep_stos: RepStosFlags { enhanced: true, .. }, .. } => (Method::Stores, Method::RepStos),
+            _ => (Method::Stores, Method::Stores),
+        };
+        Choice([short, short, short, middle, middle, long])
+    }
+
+    /// What the value of [`METHOD_VARIABLE`] says, if it can be had.
+    fn named(word: &str) -> Option<Choice> {
+        let method = Method::ALL.into_iter().find(|method| method.word() == word.trim())?;
+        method.available().then_some(Choice([method; BOUNDS.len()]))
+    }
+
+    /// What this process uses.
+    pub fn in_force() -> Choice {
+        let state = state();
+        Choice(std::array::from_fn(|class| method(state, class)))
+    }
+
+    /// How fills of `len` bytes are made.
+    pub fn method(&self, len: usize) -> Method {
+        if len > SMALL { Method::Platform } else { self.0[class(len)] }
+    }
+
+    /// As a word for [`STATE`].
+    fn pack(self) -> u32 {
+        let methods = self.0.iter().rev().fold(0, |word, &method| word << METHOD_BITS | method as u32);
+        let (short, long) = self.0.split_at(class(IN_PLACE) + 1);
+        let all = |of: &[Method], method, bit| if of.iter().all(|&one| one == method) { bit } else { 0 };
+        methods | DECIDED | all(short, Method::Vector16, VECTORS) | all(long, Method::Platform, PLATFORM)
+    }
+}
+
+/// The class of a size up to [`SMALL`].
+#[inline(always)]
+fn class(len: usize) -> usize {
+    // 15 and 16 differ in the bit that counts once one is taken off.
+    ((len.max(1) - 1) | (BOUNDS[0] - 1)).ilog2() as usize - 3
+}
+
+/// The method in each class, three bits each, and the bits below; 0 before the first fill.
+static STATE: AtomicU32 = AtomicU32::new(0);
+const METHOD_BITS: u32 = 3;
+/// There is a choice.
+const DECIDED: u32 = 1 << 24;
+/// It is 16-byte stores up to [`IN_PLACE`].
+const VECTORS: u32 = 1 << 25;
+/// It is the platform's `memset` beyond.
+const PLATFORM: u32 = 1 << 26;
+/// Fills are counted.
+const COUNTING: u32 = 1 << 27;
+
+/// The method that a state has for a class.
+#[inline(always)]
+fn method(state: u32, class: usize) -> Method {
+    match state >> (METHOD_BITS * class as u32) & ((1 << METHOD_BITS) - 1) {
+        0 => Method::Stores,
+        1 => Method::RepStos,
+        2 => Method::Vector16,
+        3 => Method::Vector32,
+        4 => Method::Vector64,
+        _ => Method::Platform,
+    }
 }
 
 /// Clears `bytes`; `site` says where, for the counting mode.
 #[inline]
 pub fn zero(bytes: &mut [u8], site: &'static Site) {
+    // Relaxed: the word stands for nothing but itself; whoever sees 0 finds out again.
+    let state = STATE.load(Ordering::Relaxed);
+    if bytes.len() <= IN_PLACE && state & (VECTORS | COUNTING) == VECTORS {
+        up_to_64(bytes);
+    } else if bytes.len() > IN_PLACE && state & (PLATFORM | COUNTING) == PLATFORM {
+        // What most processors come to: without another look at the choice, which costs as much as a small fill.
+        bytes.fill(0);
+    } else {
+        by_choice(bytes, site, state);
+    }
+}
+
+#[inline(never)]
+fn by_choice(bytes: &mut [u8], site: &'static Site, state: u32) {
+    if state & (DECIDED | COUNTING) != DECIDED {
+        return counted(bytes, site);
+    }
+    if bytes.len() > SMALL {
+        return bytes.fill(0);
+    }
+    method(state, class(bytes.len())).zero(bytes);
+}
+
+/// The first fill, and those that are counted.
+#[cold]
+fn counted(bytes: &mut [u8], site: &'static Site) {
     let state = state();
     if state & COUNTING != 0 {
         site.note(bytes.len());
     }
-    if bytes.len() <= INLINE {
-        vector16(bytes);
-    } else if bytes.len() <= SMALL {
-        Method::ALL[((state & !COUNTING) - 1) as usize].zero(bytes);
-    } else {
-        bytes.fill(0);
-    }
+    Choice::in_force().method(bytes.len()).zero(bytes);
 }
 
-#[inline]
 fn state() -> u32 {
-    // Relaxed: the word stands for nothing but itself; whoever sees 0 finds out again.
+    // Relaxed: as in `zero`.
     match STATE.load(Ordering::Relaxed) {
-        0 => decide(),
-        state => state,
+        state if state & DECIDED != 0 => state,
+        _ => decide(),
     }
 }
 
 #[cold]
 fn decide() -> u32 {
-    // The GNU library chooses among vector loops by itself; others, such as musl's, use rep stos.
-    let best = if cfg!(target_env = "gnu") {
-        Method::Platform
-    } else if has_avx2() {
-        Method::Vector32
-    } else {
-        Method::Vector16
-    };
-    let index = Method::ALL.iter().position(|&method| method == best).unwrap_or(0);
-    // Relaxed: as in `state`. Counting may have been switched on meanwhile: keep it.
-    STATE.fetch_or(index as u32 + 1, Ordering::Relaxed);
-    STATE.load(Ordering::Relaxed)
+    let asked = std::env::var(METHOD_VARIABLE).ok();
+    let named = asked.and_then(|word| Choice::named(&word));
+    let choice = named.unwrap_or_else(|| Choice::of(&Cpu::this()));
+    // Relaxed: as in `zero`. Counting may have been switched on meanwhile: keep it. Whoever else decides comes to the same.
+    STATE.fetch_or(choice.pack(), Ordering::Relaxed) | choice.pack()
 }
 
 #[inline(always)]
 fn has_avx2() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+#[inline(always)]
+fn has_avx512() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return std::arch::is_x86_feature_detected!("avx512f");
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     false
 }
@@ -186,11 +362,40 @@ unsafe fn with_tail<const N: usize>(at: *mut u8, len: usize) {
     let mut done = 0;
     while done + N < len {
         // SAFETY: 1 of `store`: done + N < len, and 1 here.
-        unsafe { store::<N>(at.wrapping_add(done)) };
+        unsafe { store::<N>(opaque(at.wrapping_add(done))) };
         done += N;
     }
     // SAFETY: 1 of `store`: the last N of `len` bytes, of which there are as many by 2.
     unsafe { store::<N>(at.wrapping_add(len - N)) };
+}
+
+/// The same address, of which the compiler knows nothing: it would make a call of `memset` of a loop that clears memory.
+#[inline(always)]
+fn opaque(at: *mut u8) -> *mut u8 {
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    {
+        let mut same = at;
+        // SAFETY: no instruction at all.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) same, options(nostack, preserves_flags)) };
+        same
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    at
+}
+
+/// Clears `len` bytes, the first `N` and the last `N`.
+///
+/// # Safety
+///
+/// 1. `at` is valid for writing `len` bytes.
+/// 2. `len >= N`.
+#[inline(always)]
+unsafe fn both_ends<const N: usize>(at: *mut u8, len: usize) {
+    // SAFETY: 1 of `store`, each time: N of at least N bytes, by 1 and 2.
+    unsafe {
+        store::<N>(at);
+        store::<N>(at.wrapping_add(len - N));
+    }
 }
 
 /// Clears up to sixteen bytes in two overlapping stores.
@@ -198,43 +403,36 @@ unsafe fn with_tail<const N: usize>(at: *mut u8, len: usize) {
 fn up_to_16(bytes: &mut [u8]) {
     let (at, len) = (bytes.as_mut_ptr(), bytes.len());
     debug_assert!(len <= 16);
-    // SAFETY: 1 of `store`, each time: the first and the last N bytes of a slice that has at least N.
+    // SAFETY: 1: the slice itself. 2: just compared; and so each time.
     unsafe {
         if len >= 8 {
-            store::<8>(at);
-            store::<8>(at.wrapping_add(len - 8));
+            both_ends::<8>(at, len);
         } else if len >= 4 {
-            store::<4>(at);
-            store::<4>(at.wrapping_add(len - 4));
+            both_ends::<4>(at, len);
         } else if len >= 2 {
-            store::<2>(at);
-            store::<2>(at.wrapping_add(len - 2));
+            both_ends::<2>(at, len);
         } else if len == 1 {
             store::<1>(at);
         }
     }
 }
 
-/// Clears up to 64 bytes in two overlapping stores, as wide as the instructions of the caller allow.
+/// Clears up to 64 bytes in overlapping stores, as wide as the instructions of the caller allow.
 #[inline(always)]
 fn up_to_64(bytes: &mut [u8]) {
     let (at, len) = (bytes.as_mut_ptr(), bytes.len());
     debug_assert!(len <= 64);
-    match len {
-        0..=16 => up_to_16(bytes),
-        // SAFETY: 1 of `store`: the first and last 16 of at least 17 bytes.
-        17..=32 => unsafe {
-            store::<16>(at);
-            store::<16>(at.wrapping_add(len - 16));
-        },
-        // SAFETY: 1 of `store`: the first and last 32 of at least 33 bytes.
-        _ => unsafe {
-            store::<32>(at);
-            store::<32>(at.wrapping_add(len - 32));
-        },
+    // SAFETY: 1: the slice itself. 2: just compared.
+    unsafe {
+        match len {
+            0..=16 => up_to_16(bytes),
+            17..=32 => both_ends::<16>(at, len),
+            _ => both_ends::<32>(at, len),
+        }
     }
 }
 
+#[inline(never)]
 fn stores(bytes: &mut [u8]) {
     if bytes.len() <= 16 {
         return up_to_16(bytes);
@@ -243,19 +441,25 @@ fn stores(bytes: &mut [u8]) {
     unsafe { with_tail::<8>(bytes.as_mut_ptr(), bytes.len()) }
 }
 
+/// Clears any number of bytes; without a loop up to 512.
 #[inline(always)]
-fn vector16(bytes: &mut [u8]) {
+fn vectors(bytes: &mut [u8]) {
     let (at, len) = (bytes.as_mut_ptr(), bytes.len());
-    match len {
-        0..=64 => up_to_64(bytes),
-        // SAFETY: 1 of `store`: the first and last 64 of at least 65 bytes.
-        65..=128 => unsafe {
-            store::<64>(at);
-            store::<64>(at.wrapping_add(len - 64));
-        },
-        // SAFETY: 1: the slice itself. 2: longer than 64.
-        _ => unsafe { with_tail::<64>(at, len) },
+    // SAFETY: 1: the slice itself. 2: just compared.
+    unsafe {
+        match len {
+            0..=64 => up_to_64(bytes),
+            65..=128 => both_ends::<64>(at, len),
+            129..=256 => both_ends::<128>(at, len),
+            257..=512 => both_ends::<256>(at, len),
+            _ => with_tail::<64>(at, len),
+        }
     }
+}
+
+#[inline(never)]
+fn vector16(bytes: &mut [u8]) {
+    vectors(bytes);
 }
 
 /// As [`vector16`], with registers twice as wide.
@@ -264,26 +468,26 @@ fn vector16(bytes: &mut [u8]) {
 ///
 /// 1. The processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(never)]
 #[target_feature(enable = "avx2")]
 unsafe fn vector32(bytes: &mut [u8]) {
-    let (at, len) = (bytes.as_mut_ptr(), bytes.len());
-    match len {
-        0..=64 => up_to_64(bytes),
-        // SAFETY: 1: the slice itself. 2: longer than 64.
-        _ => unsafe { with_tail::<64>(at, len) },
-    }
+    vectors(bytes);
+}
+
+/// As [`vector16`], with registers four times as wide.
+///
+/// # Safety
+///
+/// 1. The processor has AVX-512 (its foundation).
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(never)]
+#[target_feature(enable = "avx512f")]
+unsafe fn vector64(bytes: &mut [u8]) {
+    vectors(bytes);
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-fn vector32_checked(bytes: &mut [u8]) {
-    debug_assert!(has_avx2());
-    // SAFETY: 1: the only caller asked the processor.
-    unsafe { vector32(bytes) }
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
+#[inline(never)]
 fn rep_stos(bytes: &mut [u8]) {
     // SAFETY: stores `len` zero bytes from the start of the slice, upwards (the direction flag is clear on entry to asm),
     // and changes no register but the two that are named; the flags are kept.
@@ -413,7 +617,6 @@ impl Site {
 
 /// Switches the counting mode, for the whole process.
 pub fn count(on: bool) {
-    state();
     // Relaxed: a statistic.
     if on {
         STATE.fetch_or(COUNTING, Ordering::Relaxed);
@@ -437,21 +640,98 @@ mod tests {
 
     #[test]
     fn every_method_clears_exactly_what_it_is_given() {
-        let sizes: Vec<usize> = if cfg!(miri) {
-            [0..=9, 15..=18, 31..=34, 63..=66, 127..=130, 511..=512].into_iter().flatten().collect()
+        const GUARD: usize = 64;
+        let (sizes, offsets): (Vec<usize>, Vec<usize>) = if cfg!(miri) {
+            let around = [0..=9, 15..=18, 31..=34, 63..=66, 127..=130, 255..=258, 511..=514];
+            (around.into_iter().flatten().collect(), vec![0, 1, 7])
         } else {
-            (0..=600).collect()
+            ((0..=SMALL + 100).collect(), (0..64).collect())
         };
+        let mut memory = vec![0xa5_u8; GUARD + 64 + SMALL + 100 + GUARD];
         for method in Method::ALL {
             for &len in &sizes {
-                for offset in [0, 1, 7] {
-                    let (mut memory, range) = (vec![0xa5_u8; len + 64], 16 + offset..16 + offset + len);
-                    let mut expected = memory.clone();
-                    expected[range.clone()].fill(0);
-                    method.zero(&mut memory[range]);
-                    assert!(memory == expected, "{} of {len} bytes at {offset}", method.name());
+                for offset in &offsets {
+                    let range = GUARD + offset..GUARD + offset + len;
+                    method.zero(&mut memory[range.clone()]);
+                    let outside = memory[..range.start].iter().chain(&memory[range.end..]);
+                    let exact = memory[range.clone()].iter().all(|&byte| byte == 0)
+                        && outside.clone().all(|&byte| byte == 0xa5);
+                    assert!(exact, "{} of {len} bytes at {offset}", method.name());
+                    memory[range].fill(0xa5);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_choice_is_what_the_table_says() {
+        use Method::{Platform, RepStos, Stores, Vector16, Vector32, Vector64};
+        let erms = RepStosFlags { enhanced: true, ..RepStosFlags::default() };
+        let fsrm = RepStosFlags { short_copies: true, ..erms };
+        let fsrs = RepStosFlags { short_fills: true, ..fsrm };
+        let none = Cpu::default();
+        let sse = Cpu { vector16: true, ..none };
+        let table = [
+            (none, [Stores, Stores, Stores]),
+            (Cpu { rep_stos: erms, ..none }, [Stores, Stores, RepStos]),
+            (Cpu { rep_stos: fsrm, ..none }, [Stores, Stores, RepStos]),
+            (Cpu { rep_stos: fsrs, ..none }, [Stores, RepStos, RepStos]),
+            (sse, [Vector16; 3]),
+            (Cpu { rep_stos: fsrs, ..sse }, [Vector16; 3]),
+            (Cpu { avx2: true, ..sse }, [Vector16, Vector32, Vector32]),
+            (Cpu { avx2: true, avx512: true, ..sse }, [Vector16, Vector64, Vector64]),
+            (Cpu { vector_memset: true, ..sse }, [Vector16, Platform, Platform]),
+            (Cpu { avx2: true, avx512: true, vector_memset: true, ..sse }, [Vector16, Platform, Platform]),
+        ];
+        for (cpu, [short, middle, long]) in table {
+            let choice = Choice::of(&cpu);
+            for len in 0..=SMALL + 1 {
+                let expected = match len {
+                    0..=64 => short,
+                    65..=256 => middle,
+                    257..=SMALL => long,
+                    _ => Platform,
+                };
+                assert_eq!(choice.method(len), expected, "{len} bytes, {cpu:?}");
+            }
+            let packed = choice.pack();
+            assert_eq!(std::array::from_fn(|class| method(packed, class)), choice.0);
+            let bits = (packed & VECTORS != 0, packed & PLATFORM != 0);
+            assert_eq!(bits, (short == Vector16, middle == Platform), "{cpu:?}");
+        }
+    }
+
+    #[test]
+    fn the_operator_names_a_method() {
+        for method in Method::ALL {
+            let named = Choice::named(method.word()).map(|choice| choice.0);
+            assert_eq!(named, method.available().then_some([method; BOUNDS.len()]));
+        }
+        assert_eq!(Choice::named("fastest"), None);
+        if cfg!(miri) {
+            return;
+        }
+        // In processes of their own: this one decides once.
+        if let Ok(expected) = std::env::var("RCUWALK_TEST_EXPECTS") {
+            static HERE: Site = Site::new("test three");
+            let mut bytes = [1; 40];
+            zero(&mut bytes, &HERE);
+            assert_eq!((Choice::in_force().method(40).name(), bytes), (&*expected, [0; 40]));
+            return;
+        }
+        let usual = Choice::of(&Cpu::this()).method(40).name();
+        for (word, expected) in
+            [("stores", "8-byte stores"), (" memset\n", "memset"), ("quickly", usual), ("", usual)]
+        {
+            let test = "fill::tests::the_operator_names_a_method";
+            let status = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test])
+                .env("RCUWALK_TEST_EXPECTS", expected)
+                .env(METHOD_VARIABLE, word)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&status.stdout);
+            assert!(status.status.success() && said.contains("1 passed"), "{word:?}: {said}");
         }
     }
 
@@ -471,7 +751,7 @@ mod tests {
         (expected[0], expected[1], expected[4], expected[15], expected[16]) = (2, 1, 1, 1, 2);
         assert_eq!(counts("test one"), Some(expected));
         assert_eq!(counts("test two").map(|counts| counts[2]), Some(1));
-        assert!(middle_method().available());
+        assert!((0..=SMALL).all(|len| Choice::in_force().method(len).available()));
     }
 
     #[test]
