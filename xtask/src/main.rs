@@ -1,6 +1,7 @@
 //! Project tasks: `cargo x <task>`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod capi;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod disasm;

@@ -1,7 +1,7 @@
 //! `cargo x test`: everything that must pass, one stage after the other.
 
-use crate::process::{self, Outcome, cargo, target_dir};
-use crate::{capi, disasm, memory, models, oracle, parity, python, report, rows, suites, tidy};
+use crate::process::{self, Outcome, cargo};
+use crate::{bench, capi, disasm, memory, models, oracle, parity, python, report, rows, suites, tidy};
 use std::time::Instant;
 
 struct Stage {
@@ -36,7 +36,11 @@ const STAGES: &[Stage] = &[
     Stage { name: "suites", about: "suites that others wrote, on mounts of rcuwalk", run: suites::stage },
     Stage { name: "parity", about: "the tables of docs/parity.md", run: || parity::run(true) },
     Stage { name: "report", about: "the tables in the documents", run: || report::run(true) },
-    Stage { name: "bench", about: "the main job and the ablations once, quickly", run: bench },
+    Stage {
+        name: "bench",
+        about: "the main job, the ablations and the peers once, quickly",
+        run: bench::stage,
+    },
 ];
 
 pub(crate) fn list() -> Outcome {
@@ -103,16 +107,5 @@ pub(crate) fn crash(rounds: u64) -> Outcome {
     };
     test("test --quiet --package rcuwalk-image --test crash", rounds)
         .and_then(|()| test("test --quiet --package rcuwalk-cli --test cli", rounds / 4))
-        .into()
-}
-
-/// Fails if an answer differs from the kernel's. Speed is not judged: other work may share the machine.
-fn bench() -> Outcome {
-    let record = target_dir("bench-quick.json");
-    let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --quick --json --output");
-    let mut ablations =
-        cargo("run --quiet --release --package rcuwalk-cli -- bench --ablations --quick --json --output");
-    process::run(bench.arg(&record))
-        .and_then(|()| process::run(ablations.arg(target_dir("ablations-quick.json"))))
         .into()
 }

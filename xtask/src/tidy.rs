@@ -59,6 +59,8 @@ pub(crate) fn run() -> Outcome {
         clippy("--workspace --all-targets"),
         // The runner of rows alone, for others' file systems.
         clippy("--package rcuwalk-oracle --no-default-features"),
+        // What is not in the default build.
+        clippy("--package rcuwalk-cli --package rcuwalk-bench --features rcuwalk-cli/peers --all-targets"),
         checked("loom", "rcuwalk-sync", "models"),
         checked("shuttle", "rcuwalk-sync", "stress"),
         checked("shuttle", "rcuwalk", "schedules"),

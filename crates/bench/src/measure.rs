@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -253,6 +254,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Vec<Series>, Error> {
     Ok(series)
 }
 
+/// How long an engine may take to be asked for all paths again: those that take longer learn nothing by it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// How often each engine is asked for every path of a list of `paths` before it is timed: what grows with what it learns
 /// has to learn again each time, as often for a few thousand paths as for many.
 fn warm_up(paths: usize) -> usize {
@@ -279,11 +283,22 @@ impl Worker<'_> {
         let plan = self.plan;
         self.pin()?;
         let set = plan.sets[self.index];
-        let counts: Vec<usize> =
-            plan.contenders.iter().map(|c| calibrate(*c, plan.op, set, plan.batch_nanos)).collect();
+        // All rounds together go round the whole list, however slow the engine: each is timed on the same paths.
+        let least = set.len().div_ceil(plan.rounds.max(1));
+        let counts: Vec<usize> = plan
+            .contenders
+            .iter()
+            .map(|c| calibrate(*c, plan.op, set, plan.batch_nanos).max(least))
+            .collect();
         // What an engine learns of paths that are asked for again, it learns before.
         for contender in plan.contenders {
-            contender.batch(plan.op, &set.paths, 0, warm_up(set.len()) * set.len());
+            let clock = Instant::now();
+            for _ in 0..warm_up(set.len()) {
+                contender.batch(plan.op, &set.paths, 0, set.len());
+                if clock.elapsed() >= PATIENCE {
+                    break;
+                }
+            }
         }
         // Threads that share a list are spread over it.
         let mut at = vec![set.len() * self.index / plan.sets.len(); counts.len()];

@@ -102,7 +102,7 @@ impl<F: Fn(&CStr) -> Value + Sync> Contender for Side<F> {
     fn batch(&self, op: Op, paths: &[CString], start: usize, count: usize) -> Timed {
         match op {
             Op::StatChained => chained(paths, start, count, &self.call),
-            _ => each(paths, start, count, &self.call),
+            _ => each(paths, start, count, |path| (self.call)(path)),
         }
     }
 
@@ -283,7 +283,7 @@ impl<'a> Budget<'a> {
             (0, _) => format!("{DIFFERS}: the sides give {dropped} different answers"),
             (_, _) => format!("{DIFFERS}: {wrong} batches do not add up"),
         };
-        Ok(TimedSeries { series, check, wrong: wrong + dropped > 0 })
+        Ok(TimedSeries { series, check, dropped, wrong: wrong + dropped > 0 })
     }
 }
 
@@ -293,6 +293,8 @@ pub(crate) struct TimedSeries {
     pub(crate) series: Vec<Series>,
     /// What was checked.
     pub(crate) check: String,
+    /// Paths on which they gave different answers.
+    pub(crate) dropped: usize,
     /// True if a checked answer was wrong.
     pub(crate) wrong: bool,
 }

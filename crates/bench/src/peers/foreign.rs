@@ -1,14 +1,24 @@
 //! Peers in other languages, and those in Rust whose dependencies are not for this tree: programs of their own, which get the
-//! tree as a list and print what they measured.
+//! tree as a list, and do a batch of calls each time they are asked to.
+//!
+//! A program makes its tree from the files `dirs` and `files` beside it, listens at the socket `socket` beside it, and says
+//! `ready`. Each connection is a thread of it. It is told a list of paths (`list COUNT`, and a path on each line), and what
+//! to do with it: `CALL START COUNT` is a call for each of `COUNT` paths from number `START` on, around the end of the list;
+//! the answer is `NANOSECONDS SUM`, by its own clock and of the values of the calls. An eighth of the calls is made before,
+//! untimed: it has just been woken. It ends with its standard input.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::ffi::{CStr, CString};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
-use super::{ENOENT, MISSING, ONE, OPEN, Peer, RANDOM, Report, Row, STAT};
+use super::{Call, Peer, Tree};
+use crate::engines::{Contender, Op, Timed, Value};
 use crate::error::Error;
-use crate::measure::quantile;
-use crate::report::rounded;
 
 /// A peer, and how its program is made in a folder of its own.
 struct Program {
@@ -20,6 +30,10 @@ struct Program {
     command: &'static [&'static str],
     /// Made also in a quick run: within seconds.
     quick: bool,
+    /// Whether it has access(2).
+    access: bool,
+    /// Whether its threads run at once.
+    threads: bool,
 }
 
 const PROGRAMS: &[Program] = &[
@@ -29,6 +43,8 @@ const PROGRAMS: &[Program] = &[
         make: |dir| cargo(dir, "rsfs = \"=0.4.1\"", include_str!("programs/rsfs.rs.txt")),
         command: &["target/release/peer"],
         quick: false,
+        access: false,
+        threads: true,
     },
     Program {
         peer: Peer { name: "wasmer virtual-fs (Rust)", leaves_out: "permissions, links" },
@@ -39,6 +55,8 @@ const PROGRAMS: &[Program] = &[
         },
         command: &["target/release/peer"],
         quick: false,
+        access: false,
+        threads: true,
     },
     Program {
         peer: Peer { name: "gVisor tmpfs (Go)", leaves_out: "idmapped mounts" },
@@ -49,6 +67,8 @@ const PROGRAMS: &[Program] = &[
         },
         command: &["peer"],
         quick: false,
+        access: true,
+        threads: true,
     },
     Program {
         peer: Peer { name: "afero MemMapFs (Go)", leaves_out: "walk, permissions, links" },
@@ -56,6 +76,8 @@ const PROGRAMS: &[Program] = &[
         make: |dir| go(dir, "github.com/spf13/afero v1.15.0", include_str!("programs/afero.go.txt")),
         command: &["peer"],
         quick: true,
+        access: false,
+        threads: true,
     },
     Program {
         peer: Peer { name: "pyfakefs (Python)", leaves_out: "ACLs, mounts; it is interpreted" },
@@ -63,47 +85,220 @@ const PROGRAMS: &[Program] = &[
         make: python,
         command: &["python3", "peer.py"],
         quick: true,
+        access: true,
+        threads: false,
     },
 ];
 
-/// How often each program is run.
-const RUNS: usize = 3;
+/// The programs that run, and the folder they were made in, if that is to go with them.
+pub(super) struct Programs {
+    pub(super) running: Vec<Running>,
+    _temporary: Option<tempfile::TempDir>,
+}
 
-/// Builds and runs the programs in folders of `built`, where what an earlier run built is used again, or in temporary ones.
-pub(super) fn measure(
-    quick: bool,
-    built: Option<&Path>,
-    dirs: &[String],
-    files: &[String],
-    report: &mut Report,
-) -> Result<(), Error> {
-    let temporary = match built {
-        Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir().map_err(|e| {
-            let hint = "set TMPDIR to a directory with room";
-            Error::host("making a temporary directory", std::env::temp_dir(), e, hint)
-        })?),
-    };
-    let base = built.or(temporary.as_ref().map(|dir| dir.path())).unwrap_or(Path::new("."));
-    // Absolute, as the programs are run in their folders.
-    let made = fs::create_dir_all(base).and_then(|()| base.canonicalize());
-    let base = made.map_err(|e| Error::host("making", base, e, ""))?;
-    for Program { peer, folder, make, command, quick: in_quick } in PROGRAMS {
-        if quick && !in_quick {
-            report.notes.push(format!("{} is left out of a quick run: it has to be built", peer.name));
-            continue;
+impl Programs {
+    /// Builds and starts the programs in folders of `built`, where what an earlier run built is used again, or in temporary
+    /// ones.
+    pub(super) fn start(
+        quick: bool,
+        built: Option<&Path>,
+        tree: &Tree,
+        notes: &mut Vec<String>,
+    ) -> Result<Programs, Error> {
+        let temporary = match built {
+            Some(_) => None,
+            None => Some(tempfile::Builder::new().prefix("rcuwalk-bench-").tempdir().map_err(|e| {
+                let hint = "set TMPDIR to a directory with room";
+                Error::host("making a temporary directory", std::env::temp_dir(), e, hint)
+            })?),
+        };
+        let base = built.or(temporary.as_ref().map(|dir| dir.path())).unwrap_or(Path::new("."));
+        // Absolute, as the programs are run in their folders.
+        let made = fs::create_dir_all(base).and_then(|()| base.canonicalize());
+        let base = made.map_err(|e| Error::host("making", base, e, ""))?;
+        let mut running = Vec::new();
+        for program in PROGRAMS {
+            let name = program.peer.name;
+            if quick && !program.quick {
+                notes.push(format!("{name} is left out of a quick run: it has to be built"));
+                continue;
+            }
+            let dir = base.join(program.folder);
+            fs::create_dir_all(&dir)
+                .and_then(|()| fs::write(dir.join("dirs"), tree.dirs.join("\n")))
+                .and_then(|()| fs::write(dir.join("files"), tree.files.join("\n")))
+                .map_err(|e| Error::host("writing a list of paths in", &dir, e, ""))?;
+            match (program.make)(&dir).and_then(|()| Running::start(program, &dir)) {
+                Ok(program) => running.push(program),
+                Err(why) => notes.push(format!("{name} is left out: {why}")),
+            }
         }
-        let dir = base.join(folder);
-        fs::create_dir_all(&dir)
-            .and_then(|()| fs::write(dir.join("dirs"), dirs.join("\n")))
-            .and_then(|()| fs::write(dir.join("files"), files.join("\n")))
-            .map_err(|e| Error::host("writing a list of paths in", &dir, e, ""))?;
-        match make(&dir) {
-            Ok(()) => runs(quick, peer.clone(), command, &dir, report),
-            Err(why) => report.notes.push(format!("{} is left out: {why}", peer.name)),
+        Ok(Programs { running, _temporary: temporary })
+    }
+}
+
+/// A program that waits to be asked.
+pub(super) struct Running {
+    pub(super) peer: Peer,
+    access: bool,
+    threads: bool,
+    dir: PathBuf,
+    child: Mutex<Child>,
+    /// It runs as long as this is open.
+    _stdin: Option<ChildStdin>,
+    /// Connections that nobody uses at the moment.
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Running {
+    fn start(program: &Program, dir: &Path) -> Result<Running, String> {
+        let said = |e: io::Error| crate::describe(&e);
+        let own = dir.join(program.command[0]);
+        let path = if own.exists() { own.as_os_str() } else { program.command[0].as_ref() };
+        // Of an earlier run that was killed.
+        let _ = fs::remove_file(dir.join("socket"));
+        let stderr = File::create(dir.join("stderr")).map_err(said)?;
+        let mut command = Command::new(path);
+        command.args(&program.command[1..]).current_dir(dir);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().map_err(said)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let running = Running {
+            peer: program.peer.clone(),
+            access: program.access,
+            threads: program.threads,
+            dir: dir.to_owned(),
+            child: Mutex::new(child),
+            _stdin: stdin,
+            idle: Mutex::default(),
+        };
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            BufReader::new(stdout).read_line(&mut line).map_err(said)?;
+        }
+        if line.trim() != "ready" {
+            return Err(running.stderr());
+        }
+        let first = running.connect().map_err(said)?;
+        running.give_back(first);
+        Ok(running)
+    }
+
+    /// The program as who makes a call, by that many threads, if it can.
+    pub(super) fn asked(&self, call: Call, threads: usize) -> Option<Box<dyn Contender + '_>> {
+        if call == Call::Access && !self.access || threads > 1 && !self.threads {
+            return None;
+        }
+        // The lists of the last situation are gone, and others may lie where they lay.
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.iter_mut().for_each(|connection| connection.told = None);
+        Some(Box::new(Asked { program: self, call }))
+    }
+
+    /// What it said when it ended, if it did.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let ended = self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+        let ended = ended.ok().flatten()?;
+        Some(format!("{} ended too early ({ended}): {}", self.peer.name, self.stderr()))
+    }
+
+    fn stderr(&self) -> String {
+        last_line(&fs::read(self.dir.join("stderr")).unwrap_or_default())
+    }
+
+    fn connect(&self) -> io::Result<Connection> {
+        let stream = UnixStream::connect(self.dir.join("socket"))?;
+        Ok(Connection { stream: BufReader::new(stream), told: None })
+    }
+
+    fn give_back(&self, connection: Connection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    }
+
+    fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut connection = idle.map_or_else(|| self.connect(), Ok)?;
+        let answer = ask(&mut connection)?;
+        self.give_back(connection);
+        Ok(answer)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = fs::remove_file(self.dir.join("socket"));
+    }
+}
+
+/// A thread of a program.
+struct Connection {
+    stream: BufReader<UnixStream>,
+    /// The list it knows: where it lies, and how long it is.
+    told: Option<(usize, usize)>,
+}
+
+impl Connection {
+    fn batch(&mut self, call: &str, paths: &[CString], start: usize, count: usize) -> io::Result<Timed> {
+        let list = (paths.as_ptr().addr(), paths.len());
+        let mut request = String::new();
+        if self.told != Some(list) {
+            let _ = writeln!(request, "list {}", paths.len());
+            for path in paths {
+                let _ = writeln!(request, "{}", path.to_string_lossy());
+            }
+            self.told = Some(list);
+        }
+        let _ = writeln!(request, "{call} {start} {count}");
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let words = line.trim().split_once(' ');
+        let timed = words.and_then(|(nanos, sum)| Some((nanos.parse().ok()?, sum.parse().ok()?)));
+        let (nanos, sum) = timed.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Timed { nanos, sum })
+    }
+}
+
+/// A program in one situation, which has one list of paths for all its threads.
+struct Asked<'a> {
+    program: &'a Running,
+    call: Call,
+}
+
+impl Asked<'_> {
+    fn word(&self) -> &'static str {
+        match self.call {
+            Call::Stat => "stat",
+            Call::Access => "access",
+            Call::Open => "open",
         }
     }
-    Ok(())
+}
+
+/// No sum of values: a batch that could not be done is a wrong one.
+const FAILED: Timed = Timed { nanos: 1, sum: Value::MAX };
+
+impl Contender for Asked<'_> {
+    fn name(&self) -> &'static str {
+        self.program.peer.name
+    }
+
+    fn batch(&self, _op: Op, paths: &[CString], start: usize, count: usize) -> Timed {
+        let ask = |connection: &mut Connection| connection.batch(self.word(), paths, start, count);
+        self.program.with(ask).unwrap_or(FAILED)
+    }
+
+    fn answer(&self, _op: Op, path: &CStr) -> Option<Value> {
+        let ask = |connection: &mut Connection| {
+            let timed = connection.batch(self.word(), &[path.to_owned()], 0, 1);
+            connection.told = None;
+            timed
+        };
+        Some(self.program.with(ask).unwrap_or(FAILED).sum)
+    }
 }
 
 /// Writes the files of a program.
@@ -154,66 +349,4 @@ fn quietly(command: &mut Command, name: &str) -> Result<(), String> {
 fn last_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its program failed").to_owned()
-}
-
-/// Runs a program a few times and takes the medians. It prints a line `KEY NANOSECONDS FOUND` for each workload.
-fn runs(quick: bool, peer: Peer, command: &[&str], dir: &Path, report: &mut Report) {
-    let workloads =
-        [("stat", STAT, 1), ("missing", ENOENT, 0), ("open", OPEN, 1), ("random", RANDOM, report.files)];
-    let mut samples: [Vec<f64>; 4] = Default::default();
-    let mut wrong = [false; 4];
-    for _ in 0..if quick { 1 } else { RUNS } {
-        let own = dir.join(command[0]);
-        let program = if own.exists() { own.as_os_str() } else { command[0].as_ref() };
-        let output = Command::new(program)
-            .args(&command[1..])
-            .args([ONE, MISSING])
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .output();
-        let output = match output {
-            Ok(output) if output.status.success() => output,
-            Ok(output) => {
-                report.notes.push(format!("{} is left out: {}", peer.name, last_line(&output.stderr)));
-                return;
-            }
-            Err(e) => {
-                report.notes.push(format!("{} is left out: {}", peer.name, crate::describe(&e)));
-                return;
-            }
-        };
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let mut words = line.split(' ');
-            let (Some(key), Some(ns), Some(found)) = (words.next(), words.next(), words.next()) else {
-                continue;
-            };
-            if let Some(at) = workloads.iter().position(|(name, _, _)| *name == key) {
-                samples[at].extend(ns.parse::<f64>());
-                wrong[at] |= found.parse() != Ok(workloads[at].2);
-            }
-        }
-    }
-    for ((_, workload, found), (samples, wrong)) in workloads.into_iter().zip(samples.into_iter().zip(wrong))
-    {
-        let ours = report.rows.iter().find(|row| row.workload == workload && row.peer == super::OURS.name);
-        let ns = quantile(samples.clone(), 0.5);
-        let spread = quantile(samples.clone(), 0.75) - quantile(samples.clone(), 0.25);
-        let times = ours.map_or(0.0, |ours| rounded(ns / ours.ns));
-        report.rows.push(Row {
-            workload: workload.to_owned(),
-            threads: 1,
-            peer: peer.name.to_owned(),
-            ns: rounded(ns),
-            spread_pct: rounded(spread / ns * 100.0),
-            times,
-            check: format!("{found} found, {} runs", samples.len()),
-            wrong: wrong || samples.is_empty(),
-        });
-    }
-    report.rows.sort_by_key(|row| workloads_order(&row.workload));
-    report.peers.push(peer);
-}
-
-fn workloads_order(workload: &str) -> usize {
-    [STAT, ENOENT, OPEN, RANDOM].iter().position(|name| *name == workload).unwrap_or(usize::MAX)
 }

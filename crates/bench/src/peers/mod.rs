@@ -1,21 +1,24 @@
 //! Other in-memory file systems, on the same paths, in the same run.
 //!
-//! Some Rust ones are linked in and take turns with the engine batch by batch; others, and those in Go and Python, are built and
-//! run as programs of their own, where `cargo`, `go` and `python3` are found, and measure themselves the same way. What each leaves out stands in the
-//! table: a file system that asks nobody for permission has less to do.
+//! Some Rust ones are linked in; others, and those in Go and Python, are built and run as programs of their own, where
+//! `cargo`, `go` and `python3` are found, and do a batch when they are asked to. All take turns with the engine batch by
+//! batch, over the same list of paths from start to end. What each leaves out stands in the table: a file system that asks
+//! nobody for permission has less to do.
 
 mod foreign;
 mod rust;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
+use rcuwalk::uapi::{O_RDONLY, R_OK, S_IFDIR, S_IFMT};
 use rcuwalk::{Cred, Task, Vfs};
 use serde::Serialize;
 
-use crate::ablations::{Budget, Options, Workload, side};
-use crate::engines::{Contender, Value, error_value};
+use crate::ablations::{Budget, Options, Workload};
+use crate::engines::{Contender, Op, Timed, Value, each, error_value};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::report::rounded;
@@ -44,8 +47,10 @@ pub struct Row {
     pub ns: f64,
     /// Distance of the quartiles, percent.
     pub spread_pct: f64,
-    /// Its time divided by the engine's.
+    /// Its time divided by the engine's: median of the ratios within rounds.
     pub times: f64,
+    /// True if the difference lies inside the spread of those ratios.
+    pub same: bool,
     /// What was checked.
     pub check: String,
     /// True if a checked answer was wrong.
@@ -73,18 +78,16 @@ const OURS: Peer = Peer { name: "rcuwalk", leaves_out: "" };
 const ONE: &str = "/usr/include/linux/fs.h";
 const MISSING: &str = "/usr/include/linux/missing.h";
 
-const STAT: &str = "stat, 4 components";
-const ENOENT: &str = "stat, missing name";
-const OPEN: &str = "open+close";
-const RANDOM: &str = "stat, random files";
+/// The depths of two more files.
+const DEPTHS: [usize; 2] = [2, 32];
 
 /// The value of an existing file; a directory has 2.
 const FILE: Value = 1;
 const DIRECTORY: Value = 2;
 const NOT_FOUND: Value = error_value(2);
 
-/// A file system that can be asked.
-trait Asked: Sync {
+/// A file system that is linked in.
+trait Linked: Sync {
     fn peer(&self) -> Peer;
     fn stat(&self, path: &str) -> Value;
     fn open_close(&self, path: &str) -> Value;
@@ -93,7 +96,15 @@ trait Asked: Sync {
 /// The engine, as an ordinary user.
 struct Ours(Task);
 
-impl Asked for Ours {
+impl Ours {
+    /// What nobody else who is linked in can be asked.
+    #[inline(always)]
+    fn access(&self, path: &str) -> Value {
+        self.0.access(path.as_bytes(), R_OK).map_or_else(|errno| error_value(errno.raw()), |()| FILE)
+    }
+}
+
+impl Linked for Ours {
     fn peer(&self) -> Peer {
         OURS
     }
@@ -101,7 +112,7 @@ impl Asked for Ours {
     #[inline(always)]
     fn stat(&self, path: &str) -> Value {
         match self.0.stat(path.as_bytes()) {
-            Ok(st) if st.mode & rcuwalk::uapi::S_IFMT == rcuwalk::uapi::S_IFDIR => DIRECTORY,
+            Ok(st) if st.mode & S_IFMT == S_IFDIR => DIRECTORY,
             Ok(_) => FILE,
             Err(errno) => error_value(errno.raw()),
         }
@@ -109,7 +120,7 @@ impl Asked for Ours {
 
     #[inline(always)]
     fn open_close(&self, path: &str) -> Value {
-        let opened = self.0.open(path.as_bytes(), rcuwalk::uapi::O_RDONLY, 0);
+        let opened = self.0.open(path.as_bytes(), O_RDONLY, 0);
         match opened.and_then(|fd| self.0.close(fd)) {
             Ok(()) => FILE,
             Err(errno) => error_value(errno.raw()),
@@ -117,32 +128,125 @@ impl Asked for Ours {
     }
 }
 
-/// The directories of the tree, parents first, and its files.
-fn tree() -> (Vec<String>, Vec<String>) {
-    let mut dirs: Vec<String> =
-        ["/usr", "/usr/include", "/usr/include/linux"].into_iter().map(str::to_owned).collect();
-    let mut files = vec![ONE.to_owned()];
-    for i in 0..20 {
-        dirs.push(format!("/usr/include/part-{i:02}"));
-        for j in 0..20 {
-            let dir = format!("/usr/include/part-{i:02}/section-{j:02}");
-            files.extend((0..20).map(|k| format!("{dir}/header-{k:02}.h")));
-            dirs.push(dir);
-        }
-    }
-    fastrand::Rng::with_seed(1).shuffle(&mut files);
-    (dirs, files)
+/// A call of a file system that is linked in, in one situation. Who calls such a library has a `&str` at hand: nothing is
+/// converted while the clock runs.
+struct Direct<F> {
+    name: &'static str,
+    call: F,
+    /// The paths of the situation, which has one list for all its threads.
+    paths: OnceLock<Vec<String>>,
 }
 
-fn ours(dirs: &[String], files: &[String]) -> rcuwalk::Result<Ours> {
-    let vfs = Vfs::builder().capacity(1 << 16).build()?;
-    let root = vfs.task(Cred::root());
-    dirs.iter().try_for_each(|dir| root.mkdir(dir.as_bytes(), 0o755))?;
-    for file in files {
-        let fd = root.creat(file.as_bytes(), 0o644)?;
-        root.close(fd)?;
+fn direct<'a, F: Fn(&str) -> Value + Sync + 'a>(of: &dyn Linked, call: F) -> Box<dyn Contender + 'a> {
+    Box::new(Direct { name: of.peer().name, call, paths: OnceLock::new() })
+}
+
+impl<F: Fn(&str) -> Value + Sync> Contender for Direct<F> {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    Ok(Ours(vfs.task(Cred::user(1000, 1000, &[]))))
+
+    fn batch(&self, _op: Op, paths: &[CString], start: usize, count: usize) -> Timed {
+        let paths = self.paths.get_or_init(|| paths.iter().map(|path| text(path).to_owned()).collect());
+        each(paths, start, count, |path| (self.call)(path))
+    }
+
+    fn answer(&self, _op: Op, path: &CStr) -> Option<Value> {
+        Some((self.call)(text(path)))
+    }
+}
+
+/// The paths are made from `str`.
+fn text(path: &CStr) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+/// A file below `depth - 1` directories.
+fn deep(depth: usize) -> String {
+    format!("{}/file-{depth:02}", "/deep".repeat(depth - 1))
+}
+
+/// What the file systems hold.
+struct Tree {
+    /// Directories, parents first.
+    dirs: Vec<String>,
+    /// Files that are looked up in a random order: this one.
+    many: Vec<String>,
+    /// All files.
+    files: Vec<String>,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let mut dirs: Vec<String> =
+            ["/usr", "/usr/include", "/usr/include/linux"].into_iter().map(str::to_owned).collect();
+        let mut many = vec![ONE.to_owned()];
+        for i in 0..20 {
+            dirs.push(format!("/usr/include/part-{i:02}"));
+            for j in 0..20 {
+                let dir = format!("/usr/include/part-{i:02}/section-{j:02}");
+                many.extend((0..20).map(|k| format!("{dir}/header-{k:02}.h")));
+                dirs.push(dir);
+            }
+        }
+        fastrand::Rng::with_seed(1).shuffle(&mut many);
+        dirs.extend((1..DEPTHS[1]).map(|depth| "/deep".repeat(depth)));
+        let files = many.iter().cloned().chain(DEPTHS.map(deep)).collect();
+        Tree { dirs, many, files }
+    }
+
+    fn in_ours(&self) -> rcuwalk::Result<Ours> {
+        let vfs = Vfs::builder().capacity(1 << 16).build()?;
+        let root = vfs.task(Cred::root());
+        self.dirs.iter().try_for_each(|dir| root.mkdir(dir.as_bytes(), 0o755))?;
+        for file in &self.files {
+            let fd = root.creat(file.as_bytes(), 0o644)?;
+            root.close(fd)?;
+        }
+        Ok(Ours(vfs.task(Cred::user(1000, 1000, &[]))))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Stat,
+    Access,
+    Open,
+}
+
+/// A call on paths, by one thread or more.
+struct Situation {
+    name: String,
+    call: Call,
+    threads: usize,
+    paths: Vec<String>,
+}
+
+impl Situation {
+    fn all(tree: &Tree, processors: usize) -> Vec<Situation> {
+        let on = |threads, name: &str, call, paths: &[String]| Situation {
+            name: name.to_owned(),
+            call,
+            threads,
+            paths: paths.to_vec(),
+        };
+        let one = [ONE.to_owned()];
+        let mut all = vec![on(1, "stat, 4 components", Call::Stat, &one)];
+        all.extend(
+            DEPTHS.map(|depth| on(1, &format!("stat, {depth} components"), Call::Stat, &[deep(depth)])),
+        );
+        all.extend([
+            on(1, "stat, missing name", Call::Stat, &[MISSING.to_owned()]),
+            on(1, "access, 4 components", Call::Access, &one),
+            on(1, "open+close", Call::Open, &one),
+            on(1, "stat, random files", Call::Stat, &tree.many),
+        ]);
+        if processors > 1 {
+            all.push(on(processors, "stat, one file, every processor", Call::Stat, &one));
+            all.push(on(processors, "stat, random files, every processor", Call::Stat, &tree.many));
+        }
+        all
+    }
 }
 
 /// Times the engine and whatever else there is. What has to be built first is built below `built`, if given, and not again by
@@ -160,82 +264,66 @@ pub fn run(
     let machine = Machine::read();
     let options = Options { quick, threads, only: vec![] };
     let budget = Budget::new(&options, observer)?;
-    let (dirs, files) = tree();
-    let engine = ours(&dirs, &files).map_err(|e| Error::engine("making a tree", b"/usr", e, ""))?;
-    let mut report = Report { machine, files: files.len(), peers: vec![OURS], rows: vec![], notes: vec![] };
-    let (vfs, axfs) = (rust::VfsCrate::new(&dirs, &files)?, rust::Axfs::new(&dirs, &files)?);
-    report.peers.extend([vfs.peer(), axfs.peer()]);
-    observer.stage("peers in Rust", None);
-    let all = budget.cpus.len();
-    let list =
-        |paths: &[String]| paths.iter().map(|path| CString::new(path.as_str()).unwrap_or_default()).collect();
-    let one: Vec<CString> = list(&[ONE.to_owned()]);
-    let many: Vec<CString> = list(&files);
-    let mut situations = vec![
-        (Workload::new(STAT, one.clone()), Call::Stat),
-        (Workload::new(ENOENT, list(&[MISSING.to_owned()])), Call::Stat),
-        (Workload::new(OPEN, one.clone()), Call::Open),
-        (Workload::new(RANDOM, many), Call::Stat),
-    ];
-    if all > 1 {
-        let workload = Workload::new("stat, one file, every processor", vec![]).threads(all, vec![one]);
-        situations.push((workload, Call::Stat));
+    let tree = Tree::new();
+    let ours = tree.in_ours().map_err(|e| Error::engine("making a tree", b"/usr", e, ""))?;
+    let linked = (ours, rust::VfsCrate::new(&tree)?, rust::Axfs::new(&tree)?);
+    let mut notes = Vec::new();
+    observer.stage("building peers", None);
+    let programs = foreign::Programs::start(quick, built, &tree, &mut notes)?;
+    let mut report = Report { machine, files: tree.files.len(), peers: vec![], rows: vec![], notes };
+    report.peers.extend([linked.0.peer(), linked.1.peer(), linked.2.peer()]);
+    report.peers.extend(programs.running.iter().map(|program| program.peer.clone()));
+    for situation in Situation::all(&tree, budget.cpus.len()) {
+        observer.stage(&situation.name, None);
+        timed(&budget, &situation, &linked, &programs.running, &mut report)?;
     }
-    for (workload, call) in situations {
-        timed(&budget, &workload, call, (&engine, &vfs, &axfs), &mut report)?;
-    }
-    observer.stage("peers that are built first", None);
-    foreign::measure(quick, built, &dirs, &files, &mut report)?;
+    report.notes.extend(programs.running.iter().filter_map(foreign::Running::last_words));
     Ok(report)
-}
-
-#[derive(Clone, Copy)]
-enum Call {
-    Stat,
-    Open,
 }
 
 fn timed(
     budget: &Budget<'_>,
-    workload: &Workload<'_>,
-    call: Call,
-    (ours, vfs, axfs): (&Ours, &rust::VfsCrate, &rust::Axfs),
+    situation: &Situation,
+    (ours, vfs, axfs): &(Ours, rust::VfsCrate, rust::Axfs),
+    programs: &[foreign::Running],
     report: &mut Report,
 ) -> Result<(), Error> {
+    let &Situation { ref name, call, threads, ref paths } = situation;
     // Each loop is compiled for its file system: no dispatch inside.
-    macro_rules! sides {
-        ($method:ident) => {
-            [
-                &side(ours.peer().name, |path| ours.$method(text(path))) as &dyn Contender,
-                &side(vfs.peer().name, |path| vfs.$method(text(path))),
-                &side(axfs.peer().name, |path| axfs.$method(text(path))),
-            ]
-        };
-    }
-    let timed = match call {
-        Call::Stat => budget.series(workload, &sides!(stat))?,
-        Call::Open => budget.series(workload, &sides!(open_close))?,
+    let mut sides = match call {
+        Call::Stat => vec![
+            direct(ours, |path| ours.stat(path)),
+            direct(vfs, |path| vfs.stat(path)),
+            direct(axfs, |path| axfs.stat(path)),
+        ],
+        Call::Access => vec![direct(ours, |path| ours.access(path))],
+        Call::Open => vec![
+            direct(ours, |path| ours.open_close(path)),
+            direct(vfs, |path| vfs.open_close(path)),
+            direct(axfs, |path| axfs.open_close(path)),
+        ],
     };
+    sides.extend(programs.iter().filter_map(|program| program.asked(call, threads)));
+    let contenders: Vec<&dyn Contender> = sides.iter().map(|side| &**side).collect();
+    let list = paths.iter().map(|path| CString::new(path.as_str()).unwrap_or_default()).collect();
+    let workload = Workload::new(name.as_str(), vec![]).threads(threads, vec![list]);
+    let timed = budget.series(&workload, &contenders)?;
     let Some(first) = timed.series.first() else { return Ok(()) };
-    for (series, peer) in timed.series.iter().zip([OURS, vfs.peer(), axfs.peer()]) {
+    for (series, side) in timed.series.iter().zip(&contenders) {
+        let (times, spread) = series.ratio(first);
         report.rows.push(Row {
-            workload: workload.name().to_owned(),
-            threads: workload.thread_count(),
-            peer: peer.name.to_owned(),
+            workload: name.clone(),
+            threads,
+            peer: side.name().to_owned(),
             ns: rounded(series.median()),
             spread_pct: rounded(series.spread_pct()),
-            times: rounded(series.ratio(first).0),
+            times: rounded(times),
+            same: (times - 1.0).abs() * 100.0 <= spread / 2.0,
             check: timed.check.clone(),
-            wrong: timed.wrong,
+            wrong: timed.dropped > 0 || series.wrong_batches > 0,
         });
     }
     Ok(())
-}
-
-/// The paths are made from `str`.
-#[inline(always)]
-fn text(path: &std::ffi::CStr) -> &str {
-    path.to_str().unwrap_or_default()
 }
 
 impl Report {
@@ -264,7 +352,10 @@ pub fn render(report: &Report, style: Style) -> String {
             comfy_table::Cell::new(&row.peer),
             right(if row.wrong { "DIFFERS".to_owned() } else { format!("{:.1}", row.ns) }),
             right(format!("{:.0} %", row.spread_pct)),
-            right(format!("{:.2}", row.times)),
+            right(match row.same && row.peer != OURS.name {
+                true => "same".to_owned(),
+                false => format!("{:.2}", row.times),
+            }),
             comfy_table::Cell::new(leaves_out),
         ]);
     }

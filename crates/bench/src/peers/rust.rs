@@ -6,7 +6,7 @@ use axfs_ramfs::{DirNode, RamFileSystem};
 use axfs_vfs::{VfsNodeOps, VfsNodeType, VfsOps};
 use vfs::{FileSystem, MemoryFS, VfsFileType};
 
-use super::{Asked, DIRECTORY, FILE, NOT_FOUND, Peer};
+use super::{DIRECTORY, FILE, Linked, NOT_FOUND, Peer, Tree};
 use crate::engines::Value;
 use crate::error::Error;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(super) struct VfsCrate(MemoryFS);
 
 impl VfsCrate {
-    pub(super) fn new(dirs: &[String], files: &[String]) -> Result<VfsCrate, Error> {
+    pub(super) fn new(Tree { dirs, files, .. }: &Tree) -> Result<VfsCrate, Error> {
         let fs = MemoryFS::new();
         let made = dirs
             .iter()
@@ -25,7 +25,7 @@ impl VfsCrate {
     }
 }
 
-impl Asked for VfsCrate {
+impl Linked for VfsCrate {
     fn peer(&self) -> Peer {
         Peer { name: "vfs MemoryFS", leaves_out: "walk, permissions, links, `..`" }
     }
@@ -51,7 +51,7 @@ pub(super) struct Axfs {
 }
 
 impl Axfs {
-    pub(super) fn new(dirs: &[String], files: &[String]) -> Result<Axfs, Error> {
+    pub(super) fn new(Tree { dirs, files, .. }: &Tree) -> Result<Axfs, Error> {
         let fs = RamFileSystem::new();
         let root = fs.root_dir();
         let dirs = dirs.iter().map(|dir| (dir, VfsNodeType::Dir));
@@ -63,7 +63,7 @@ impl Axfs {
     }
 }
 
-impl Asked for Axfs {
+impl Linked for Axfs {
     fn peer(&self) -> Peer {
         Peer { name: "axfs_ramfs", leaves_out: "permissions, links" }
     }
