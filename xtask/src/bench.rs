@@ -131,7 +131,8 @@ mod tests {
     #[test]
     fn a_record_of_all_remedies_passes_and_each_fault_is_found() {
         assert_eq!(ablations(&record()), Ok(()));
-        let faults: [(&str, fn(&mut Value)); 8] = [
+        type Spoil = fn(&mut Value);
+        let faults: [(&str, Spoil); 8] = [
             ("a remedy is missing", |r| drop(r["rows"].as_array_mut().unwrap().pop())),
             ("it took long", |r| r["seconds"] = 20.0.into()),
             ("nobody knows how long", |r| r["seconds"] = Value::Null),

@@ -57,7 +57,12 @@ pub(crate) fn run(check: bool) -> Outcome {
     });
     let done = done.and_then(|()| {
         OTHERS.iter().try_for_each(|(name, record, command, show)| {
-            document::splice("docs/bench.md", REMEDY, name, &show(&read(record)?, command), check)
+            let record = read(record)?;
+            document::splice("docs/bench.md", REMEDY, name, &show(&record, command), check)?;
+            if *name == "ablations" {
+                document::splice("README.md", REMEDY, name, &remedies(&record, command), check)?;
+            }
+            Ok(())
         })
     });
     let done = done.and_then(|()| {
@@ -162,8 +167,42 @@ fn peers(record: &Value, command: &str) -> String {
             peer.map_or("", |peer| text(&peer["leaves_out"])),
         );
     }
+    out.push('\n');
+    out += &lead(list(&record["rows"]));
     notes(record, &mut out);
     out
+}
+
+/// Which rows somebody else leads, by how much, and which are the same within the spread.
+fn lead(rows: &[Value]) -> String {
+    let figure = |row: &Value, key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+    let same = |row: &&Value| row["same"] == true;
+    let others = || rows.iter().filter(|row| row["peer"] != "rcuwalk" && row["wrong"] != true);
+    let place = |row: &Value| {
+        let threads =
+            if row["threads"] == 1 { String::new() } else { format!(", {} threads", row["threads"]) };
+        format!("{}{threads}: {}", text(&row["workload"]), text(&row["peer"]))
+    };
+    let faster: Vec<String> = others()
+        .filter(|row| !same(row) && figure(row, "times") < 1.0)
+        .map(|row| {
+            let ours = rows.iter().find(|ours| {
+                ours["peer"] == "rcuwalk"
+                    && ours["workload"] == row["workload"]
+                    && ours["threads"] == row["threads"]
+            });
+            let ours = ours.map_or(f64::NAN, |ours| figure(ours, "ns"));
+            let (ns, less) = (figure(row, "ns"), (1.0 - figure(row, "times")) * 100.0);
+            format!("{} takes {less:.0} % less ({ns:.1} ns beside {ours:.1})", place(row))
+        })
+        .collect();
+    let equal: Vec<String> = others().filter(same).map(place).collect();
+    let said = |list: &[String], some: &str, none: &str| match list {
+        [] => format!("{none}.\n"),
+        list => format!("{some}: {}.\n", list.join("; ")),
+    };
+    said(&faster, "Where rcuwalk does not lead", "Nobody is faster than rcuwalk in any row")
+        + &said(&equal, "The same within the spread", "No row is a tie within the spread")
 }
 
 /// Mounted file systems side by side, microseconds; the fastest of those in user space stands out.
@@ -246,11 +285,59 @@ fn ablations(record: &Value, command: &str) -> String {
                 figure("spread_pct"),
             );
         }
+        out += &scaling(list(&row["rows"]));
         if let Some(note) = row["note"].as_str().filter(|note| !note.is_empty()) {
             let _ = writeln!(out, "\n{note}");
         }
     }
     out
+}
+
+/// What several threads reach beside one, before and after.
+fn scaling(points: &[Value]) -> String {
+    let lines = points.iter().filter_map(|point| {
+        let (before, after) = (point["scaling"][0].as_f64()?, point["scaling"][1].as_f64()?);
+        let (name, threads, variant) = (text(&point["name"]), &point["threads"], text(&point["variant"]));
+        Some(format!(
+            "* {name}: {threads} threads together reach {before:.2} times the rate of one with {variant}, {after:.2} times after.\n"
+        ))
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// One line for each remedy: the first workload that something is claimed about.
+fn remedies(record: &Value, command: &str) -> String {
+    let mut out = format!("{}.\n\n", place(record, command));
+    out += "| | remedy | workload | before → after | × | |\n|---|---|---|---|---|---|\n";
+    for row in list(&record["rows"]) {
+        let figure = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} → {} {} | {:.2} | {} |",
+            text(&row["id"]),
+            text(&row["title"]),
+            text(&row["workload"]),
+            digits(figure("before")),
+            digits(figure("after")),
+            text(&row["unit"]),
+            figure("ratio"),
+            if row["holds"] == true { "holds".into() } else { format!("**does not hold**{}", failed(row)) },
+        );
+    }
+    out
+}
+
+/// The workloads for which a remedy does not keep what is claimed.
+fn failed(row: &Value) -> String {
+    let kept = |point: &&Value| {
+        let (ratio, claim) = (point["ratio"].as_f64(), point["claim"].as_f64());
+        let beyond = claim.is_none_or(|claim| claim < 1.0 || point["same"] != true);
+        point["wrong"] == false && ratio >= claim && beyond
+    };
+    let names: Vec<&str> =
+        list(&row["rows"]).iter().filter(|point| !kept(point)).map(|point| text(&point["name"])).collect();
+    if names.is_empty() { String::new() } else { format!(": {}", names.join("; ")) }
 }
 
 /// The median of an engine on a workload, in ns per operation and thread, and the spread in percent.
@@ -319,18 +406,23 @@ fn table(record: &Value, command: &str) -> String {
             ns("rcuwalk"),
         );
     }
-    out += "\n| target | needed | reached | |\n|---|---|---|---|\n";
-    for target in record["targets"].as_array().map(Vec::as_slice).unwrap_or_default() {
+    out += "\n| target | needed | reached | quartiles | |\n|---|---|---|---|---|\n";
+    for target in list(&record["targets"]) {
+        let need = target["need"].as_f64().unwrap_or(f64::NAN);
+        let quartiles = target["quartiles"][0].as_f64().zip(target["quartiles"][1].as_f64());
+        let close = quartiles.is_some_and(|(low, high)| low < need && need < high);
         let _ = writeln!(
             out,
-            "| {} | {} {} {} | {:.2} {} | {} |",
+            "| {} | {} {} {} | {:.2} {} | {} | {}{} |",
             target["name"].as_str().unwrap_or("?"),
             if target["at_most"] == true { "≤" } else { "≥" },
             target["need"],
             target["unit"].as_str().unwrap_or_default(),
             target["reached"].as_f64().unwrap_or(f64::NAN),
             target["unit"].as_str().unwrap_or_default(),
+            quartiles.map_or("–".into(), |(low, high)| format!("{low:.2} … {high:.2}")),
             if target["met"] == true { "met" } else { "**missed**" },
+            if close { ", within the spread" } else { "" },
         );
     }
     out
@@ -357,4 +449,49 @@ fn summary(record: &Value, command: &str) -> String {
         let _ = writeln!(out, "| {workload} | {threads} | {} | {} | {times} |", ns("host"), ns("rcuwalk"));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_leads_is_said_in_words() {
+        let row = |peer: &str, ns: f64, times: f64, same: bool| json!({ "workload": "open+close", "threads": 1, "peer": peer, "ns": ns, "times": times, "same": same });
+        let ours = row("rcuwalk", 80.0, 1.0, true);
+        let lost = lead(&[ours.clone(), row("map", 60.0, 0.75, false), row("tree", 81.0, 1.01, true)]);
+        assert_eq!(
+            lost,
+            "Where rcuwalk does not lead: open+close: map takes 25 % less (60.0 ns beside 80.0).\n\
+             The same within the spread: open+close: tree.\n"
+        );
+        let won = lead(&[ours, row("map", 90.0, 1.1, false)]);
+        assert_eq!(won, "Nobody is faster than rcuwalk in any row.\nNo row is a tie within the spread.\n");
+    }
+
+    #[test]
+    fn a_remedy_that_does_not_hold_says_where() {
+        let point = |name: &str, ratio: f64, claim: Option<f64>, same: bool| json!({ "name": name, "ratio": ratio, "claim": claim, "same": same, "wrong": false });
+        let points = [
+            point("kept", 2.0, Some(1.2), false),
+            point("less", 1.1, Some(1.2), false),
+            point("tie", 1.21, Some(1.2), true),
+            point("as fast", 0.98, Some(0.97), true),
+            point("beside", 0.5, None, false),
+        ];
+        assert_eq!(failed(&json!({ "rows": points })), ": less; tie");
+        assert_eq!(failed(&json!({ "rows": [] })), "");
+    }
+
+    #[test]
+    fn what_threads_reach_together_is_said() {
+        let point =
+            json!({ "name": "access1", "threads": 2, "variant": "cred-copy", "scaling": [0.34, 2.0] });
+        let said = scaling(&[json!({ "name": "one", "threads": 1, "scaling": null }), point]);
+        assert!(said.contains(
+            "access1: 2 threads together reach 0.34 times the rate of one with cred-copy, 2.00 times after"
+        ));
+        assert_eq!(scaling(&[]), "");
+    }
 }

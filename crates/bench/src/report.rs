@@ -72,6 +72,8 @@ pub struct Ratio {
     pub times: f64,
     /// Distance of the quartiles in percent.
     pub spread_pct: f64,
+    /// The quartiles.
+    pub quartiles: [f64; 2],
     /// True if the difference lies inside the spread.
     pub same: bool,
 }
@@ -87,6 +89,8 @@ pub struct Scaling {
     pub threads: usize,
     /// The multiple; `threads` would be perfect.
     pub times: f64,
+    /// Its quartiles.
+    pub quartiles: [f64; 2],
 }
 
 /// The price of depth.

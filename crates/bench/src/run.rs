@@ -357,14 +357,23 @@ fn record(
     for (versus, other) in others {
         let (times, spread_pct) = other.ratio(&series[OURS]);
         let same = (times - 1.0).abs() * 100.0 <= spread_pct / 2.0;
-        let (times, spread_pct) = (rounded(times), rounded(spread_pct));
-        report.ratios.push(Ratio { workload: case.name.clone(), threads, versus, times, spread_pct, same });
+        let [low, _, high] = other.ratio_quartiles(&series[OURS]).map(rounded);
+        report.ratios.push(Ratio {
+            workload: case.name.clone(),
+            threads,
+            versus,
+            times: rounded(times),
+            spread_pct: rounded(spread_pct),
+            quartiles: [low, high],
+            same,
+        });
     }
     let engines = [("host", HOST), ("naive", NAIVE), ("walk", WALK), ("rcuwalk", OURS)];
     for (engine, series) in engines.map(|(engine, at)| (engine, &series[at])) {
-        if let Some(times) = series.scaling() {
-            let (workload, times) = (case.name.clone(), rounded(times));
-            report.scaling.push(Scaling { workload, engine, threads, times });
+        if let Some(quartiles) = series.scaling_quartiles() {
+            let [low, times, high] = quartiles.map(rounded);
+            let workload = case.name.clone();
+            report.scaling.push(Scaling { workload, engine, threads, times, quartiles: [low, high] });
         }
     }
 }

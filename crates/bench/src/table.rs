@@ -184,19 +184,23 @@ fn scaling(report: &Report, out: &mut String) {
 
 fn targets(targets: &[Target], style: Style) -> Table {
     let mut table = new_table(style);
-    table.set_header(["target", "need", "reached", ""]);
+    table.set_header(["target", "need", "reached", "quartiles", ""]);
     for target in targets {
         let sign = if target.at_most { "≤" } else { "≥" };
         let reached = target.reached.map_or_else(|| "-".to_owned(), |r| format!("{r:.2} {}", target.unit));
+        let surely = if target.is_close() { ", within the spread" } else { "" };
         let verdict = match target.met {
-            Some(true) => Cell::new("met").fg(Color::Green),
-            Some(false) => Cell::new("missed").fg(Color::Red),
+            Some(true) => Cell::new(format!("met{surely}")).fg(Color::Green),
+            Some(false) => Cell::new(format!("missed{surely}")).fg(Color::Red),
             None => Cell::new("not measured"),
         };
+        let quartiles =
+            target.quartiles.map_or_else(String::new, |[low, high]| format!("{low:.2} … {high:.2}"));
         table.add_row([
             Cell::new(&target.name),
             right(format!("{sign} {} {}", target.need, target.unit)),
             right(reached),
+            right(quartiles),
             verdict,
         ]);
     }

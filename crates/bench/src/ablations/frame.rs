@@ -283,7 +283,7 @@ impl<'a> Budget<'a> {
             (0, _) => format!("{DIFFERS}: the sides give {dropped} different answers"),
             (_, _) => format!("{DIFFERS}: {wrong} batches do not add up"),
         };
-        Ok(TimedSeries { series, check, dropped, wrong: wrong + dropped > 0 })
+        Ok(TimedSeries { series, check, dropped })
     }
 }
 
@@ -294,9 +294,19 @@ pub(crate) struct TimedSeries {
     /// What was checked.
     pub(crate) check: String,
     /// Paths on which they gave different answers.
-    pub(crate) dropped: usize,
+    dropped: usize,
+}
+
+impl TimedSeries {
     /// True if a checked answer was wrong.
-    pub(crate) wrong: bool,
+    pub(crate) fn wrong(&self) -> bool {
+        self.series.iter().any(|series| self.wrong_of(series))
+    }
+
+    /// True if it was an answer of this one, as far as one can tell whose.
+    pub(crate) fn wrong_of(&self, series: &Series) -> bool {
+        self.dropped > 0 || series.wrong_batches > 0
+    }
 }
 
 fn point(
@@ -320,6 +330,6 @@ fn point(
         claim: workload.claim,
         scaling: old.scaling().zip(new.scaling()).map(|(a, b)| (rounded(a), rounded(b))),
         check: timed.check.clone(),
-        wrong: timed.wrong,
+        wrong: timed.wrong(),
     }
 }

@@ -188,7 +188,7 @@ impl<'a> Place<'a> {
                 spread_pct: rounded(series.spread_pct()),
                 scaling: series.scaling().map(rounded),
                 check: timed.check.clone(),
-                wrong: timed.wrong,
+                wrong: timed.wrong(),
             });
         }
         if let Some(getppid) = timed.series.last().filter(|_| report.entry_ns == 0.0) {

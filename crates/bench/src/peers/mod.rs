@@ -320,7 +320,7 @@ fn timed(
             times: rounded(times),
             same: (times - 1.0).abs() * 100.0 <= spread / 2.0,
             check: timed.check.clone(),
-            wrong: timed.dropped > 0 || series.wrong_batches > 0,
+            wrong: timed.wrong_of(series),
         });
     }
     Ok(())
