@@ -175,14 +175,6 @@ const SPARES: usize = 4;
 /// What a program that opens and closes one file after the other needs, and a few more.
 const SPARE_FILES: usize = 8;
 
-/// A file that was taken out of the table by its number.
-pub(crate) enum Removed {
-    /// The last reference to it.
-    Last(Closing),
-    /// For `fput`.
-    Shared(FileArc),
-}
-
 impl Table {
     #[inline]
     fn len(&self) -> usize {
@@ -330,7 +322,7 @@ impl Files {
     /// `EMFILE` when that number is beyond the limit, `ENOMEM`.
     ///
     /// Kernel: fs/file.c `alloc_fd()`, fs/file_table.c `alloc_empty_file()`, `fd_install()`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(
         &self,
         opening: Opening,
@@ -389,22 +381,36 @@ impl Files {
         Ok(answer(&self.table().open_at(fd)?.file))
     }
 
-    /// Takes `fd` out of the table. The object of a file that nobody else has is kept for the next one.
+    /// Takes `fd` out of the table, and passes what was there on to `last` if nobody else has it, and else to `shared`. The
+    /// object of a file that nobody else has is kept for the next one.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
     ///
     /// Kernel: fs/file.c `file_close_fd()`.
-    #[inline]
-    pub(crate) fn remove(&self, fd: i32) -> Result<Removed> {
+    #[inline(always)]
+    pub(crate) fn remove(
+        &self,
+        fd: i32,
+        last: impl FnOnce(Closing),
+        shared: impl FnOnce(FileArc),
+    ) -> Result<()> {
         let fd = number(fd)?;
         let mut table = self.table();
         let mut file = table.take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)?;
         if let Some(place) = table.spare().iter_mut().find(|place| place.is_none())
-            && let Some(last) = FileArc::get_mut(&mut file)
+            && let Some(only) = FileArc::get_mut(&mut file)
         {
-            let closing = last.close();
+            let closing = only.close();
             *place = Some(file);
-            return Ok(Removed::Last(closing));
+            drop(table);
+            last(closing);
+        } else {
+            drop(table);
+            shared(file);
         }
-        Ok(Removed::Shared(file))
+        Ok(())
     }
 
     /// Puts the file behind `old` at `new` as well; what was at `new` comes back, for `fput`.

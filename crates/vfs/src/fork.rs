@@ -5,7 +5,7 @@
 use crate::cred::Cred;
 use crate::errno::{Errno, Result};
 use crate::exec::STACK_DEFAULT;
-use crate::files::{FileArc, Files, Removed};
+use crate::files::{Closing, FileArc, Files};
 use crate::fs_struct::{FsStruct, Place};
 use crate::kernel::Kernel;
 use crate::mount::Path;
@@ -366,14 +366,11 @@ impl FilesOwner {
     /// `EBADF`.
     #[inline]
     pub(crate) fn close(&self, fd: i32) -> Result<()> {
-        match self.table.remove(fd)? {
-            Removed::Last(file) => {
-                self.kernel.locks.remove_posix(file.inode, file.mode, self);
-                self.kernel.release(file);
-            }
-            Removed::Shared(file) => self.filp_close(file),
-        }
-        Ok(())
+        let last = |file: Closing| {
+            self.kernel.locks.remove_posix(file.inode, file.mode, self);
+            self.kernel.release(file);
+        };
+        self.table.remove(fd, last, |file| self.filp_close(file))
     }
 
     /// Gives back a file that was taken out of the table. Kernel: fs/open.c `filp_close()`.

@@ -549,7 +549,7 @@ impl Kernel {
     }
 
     /// Gives back what a file held that was closed for the last time. Kernel: fs/file_table.c `__fput()`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&self, file: Closing) {
         self.locks.remove_file(&file);
         if file.mode.writer {

@@ -197,8 +197,13 @@ impl Task {
         check_name(path, false)?;
         self.files.table.check_room(self.nofile_limit())?;
         self.kernel.may_open_file(&self.cred)?;
-        let opening = self.with_at(dirfd, |at| self.path_openat(at, path, &op))?;
-        self.install(opening, op.flags)
+        self.with_at(dirfd, |at| self.open_at(at, path, &op))
+    }
+
+    /// All in one place: what a path led to is put into the table from where it was made.
+    #[inline(never)]
+    fn open_at(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<i32> {
+        self.install(self.path_openat(at, path, op)?, op.flags)
     }
 
     /// Opens once more what the descriptor `fd` stands for, which may be an `O_PATH` one, without walking. With `flags` as for
@@ -256,7 +261,7 @@ impl Task {
     }
 
     /// Looks up and opens. Kernel: fs/namei.c `path_openat()`.
-    #[inline]
+    #[inline(always)]
     fn path_openat(&self, at: At<'_>, path: &[u8], op: &OpenFlags) -> Result<Opening> {
         let mut question = None;
         if op.only_reads() {

@@ -151,7 +151,7 @@ impl Task {
     }
 
     /// Puts a new file into the table.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn install(&self, opening: Opening, flags: i32) -> Result<i32> {
         let cloexec = flags & O_CLOEXEC != 0;
         let installed = self.files.table.open(opening, &self.cred, cloexec, self.nofile_limit());
