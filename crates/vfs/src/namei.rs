@@ -159,6 +159,44 @@ impl Position {
     }
 }
 
+/// A [`Walk`] that is over, in two registers: a `Result` of this size would be stored by fields and then loaded by sixteen bytes,
+/// which waits for the stores.
+#[derive(Clone, Copy)]
+struct Ended(u64, u64);
+
+impl From<Walk<Position>> for Ended {
+    #[inline(always)]
+    fn from(walk: Walk<Position>) -> Ended {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        match walk {
+            Ok(Position { mnt, seen }) => Ended(pair(mnt, seen.dentry), pair(seen.seq, seen.meta.0)),
+            // No mount has number 0.
+            Err(Stop::Fail(errno)) => Ended(0, errno.raw() as u64),
+            Err(Stop::Retry(bail)) => Ended(0, pair(0, bail as u32)),
+        }
+    }
+}
+
+impl Ended {
+    #[inline(always)]
+    fn walk(self) -> Walk<Position> {
+        let Ended(place, told) = self;
+        if place as u32 == 0 {
+            return Err(self.stop());
+        }
+        let seen = Seen { dentry: (place >> 32) as u32, seq: told as u32, meta: Meta((told >> 32) as u32) };
+        Ok(Position { mnt: place as u32, seen })
+    }
+
+    #[cold]
+    fn stop(self) -> Stop {
+        match Errno::from_raw(self.1 as i32) {
+            Some(errno) => Stop::Fail(errno),
+            None => Stop::Retry(Bail::ALL[(self.1 >> 32) as usize].0),
+        }
+    }
+}
+
 /// The last component of a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Last<'p> {
@@ -198,10 +236,7 @@ enum Walked<'p> {
 
 /// The state of one walk. Kernel: fs/namei.c `struct nameidata`.
 pub(crate) struct Nameidata<'a> {
-    pub(crate) kernel: &'a Kernel,
-    pub(crate) cred: &'a Cred,
-    fs: &'a FsStruct,
-    passed: &'a Racy32,
+    walker: &'a Walker<'a>,
     at: At<'a>,
     pub(crate) lookup: Lookup,
     /// The root of this walk, once it was needed; a reference is held in REF-walk.
@@ -225,16 +260,23 @@ const LINKS: usize = 2;
 /// The longest chain of links that is followed.
 const MAXSYMLINKS: u32 = 40;
 
+/// By reference: a copy would be loaded sixteen bytes at a time, right after it was stored by fields.
+impl<'a> std::ops::Deref for Nameidata<'a> {
+    type Target = Walker<'a>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Walker<'a> {
+        self.walker
+    }
+}
+
 impl<'a> Nameidata<'a> {
-    pub(crate) fn new(walker: Walker<'a>, at: At<'a>, lookup: Lookup) -> Self {
-        let Walker { kernel, cred, fs, passed } = walker;
+    pub(crate) fn new(walker: &'a Walker<'a>, at: At<'a>, lookup: Lookup) -> Self {
+        let kernel = walker.kernel;
         let renames = if lookup.scoped() { kernel.store.rename_seq.begin() } else { 0 };
         let m_seq = kernel.mounts.seq.begin();
         Nameidata {
-            kernel,
-            cred,
-            fs,
-            passed,
+            walker,
             at,
             lookup,
             root: None,
@@ -272,7 +314,7 @@ impl<'a> Nameidata<'a> {
         let (mut at, mut path, mut start) = (at, path, start);
         loop {
             if RCU {
-                let stretch = self.walker().walk_stretch::<false>(at.mnt, at.seen, path, start);
+                let stretch = self.walker.walk_stretch::<false>(at.mnt, at.seen, path, start);
                 (at.seen, start) = (stretch.at, stretch.start);
             }
             let (dir, link, trailing, rest) = match self.link_path_walk::<RCU>(at, path, start)? {
@@ -294,10 +336,6 @@ impl<'a> Nameidata<'a> {
         if !RCU {
             self.kernel.tell(|| event(self.kernel));
         }
-    }
-
-    fn walker(&self) -> Walker<'a> {
-        Walker { kernel: self.kernel, cred: self.cred, fs: self.fs, passed: self.passed }
     }
 
     /// Walks all but the last component of `path`.
@@ -1075,7 +1113,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) cred: &'a Cred,
     pub(crate) fs: &'a FsStruct,
-    /// See [`PathTable::sign`](crate::pathtable::PathTable::sign).
+    /// See [`PathTable::sleeps`](crate::pathtable::PathTable::sleeps).
     pub(crate) passed: &'a Racy32,
 }
 
@@ -1141,7 +1179,7 @@ impl<'a> Walker<'a> {
             return Ok(None);
         }
         let m_seq = question.map_or_else(|| self.kernel.mounts.seq.begin(), |asked| asked.as_of.m_seq);
-        match self.walk_rcu(at, path, lookup, m_seq, question) {
+        match self.walk_rcu(at, path, lookup, m_seq, question).walk() {
             Ok(position) => Ok(Some(self.candidate(position, m_seq))),
             Err(Stop::Fail(errno)) => Err(errno),
             Err(Stop::Retry(bail)) => {
@@ -1159,7 +1197,7 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         question: Question,
     ) -> Walk<Position> {
-        self.walk_rcu(at, path, lookup, question.as_of.m_seq, Some(question))
+        self.walk_rcu(at, path, lookup, question.as_of.m_seq, Some(question)).walk()
     }
 
     /// The lockless half of a plain lookup, up to but without the validation of where it ends.
@@ -1176,7 +1214,7 @@ impl<'a> Walker<'a> {
         match self.ask_as_of(at, path, lookup, m_seq) {
             Known::To(found) => Ok(found.position),
             Known::Missing => Err(Stop::Fail(pathtable::MISSING)),
-            Known::Unknown(question) => self.walk_rcu(at, path, lookup, m_seq, question),
+            Known::Unknown(question) => self.walk_rcu(at, path, lookup, m_seq, question).walk(),
         }
     }
 
@@ -1190,9 +1228,21 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         m_seq: u32,
         question: Option<Question>,
+    ) -> Ended {
+        Ended::from(self.walk_and_note(at, path, lookup, m_seq, question))
+    }
+
+    #[inline(always)]
+    fn walk_and_note(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        m_seq: u32,
+        question: Option<Question>,
     ) -> Walk<Position> {
         let store = &self.kernel.store;
-        let mut nd = Nameidata::new(*self, at, lookup);
+        let mut nd = Nameidata::new(self, at, lookup);
         nd.m_seq = m_seq;
         let start = nd.path_init::<true>(path)?;
         let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
@@ -1386,7 +1436,7 @@ impl<'a> Walker<'a> {
         lookup: Lookup,
         last: impl FnMut(&mut Nameidata<'_>, Position, Last<'_>) -> Walk<Step<R>>,
     ) -> Result<R, Errno> {
-        let mut nd = Nameidata::new(*self, at, lookup);
+        let mut nd = Nameidata::new(self, at, lookup);
         let walked = nd.path_walk::<false, _>(path, last);
         nd.terminate_walk();
         walked.map_err(|stop| match stop {
@@ -1408,7 +1458,7 @@ impl<'a> Walker<'a> {
         check_name(path, false)?;
         let lookup = Lookup::NOFOLLOW;
         if self.kernel.walk_mode() != WalkMode::RefOnly {
-            let mut nd = Nameidata::new(*self, at, lookup);
+            let mut nd = Nameidata::new(self, at, lookup);
             let walked = nd.path_walk::<true, _>(path, |nd, dir, last| {
                 nd.legitimize(dir)?;
                 let result = act(dir.path(), last);

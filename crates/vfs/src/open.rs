@@ -315,7 +315,7 @@ impl Task {
     ) -> Result<Opened> {
         let walker = self.walker();
         if walker.kernel.walk_mode() != WalkMode::RefOnly {
-            let mut nd = Nameidata::new(walker, at, op.lookup);
+            let mut nd = Nameidata::new(&walker, at, op.lookup);
             let opened = if op.has(O_CREAT) {
                 nd.path_walk::<true, _>(path, |nd, dir, last| self.open_last::<true>(nd, dir, last, op))
             } else {
