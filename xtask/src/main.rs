@@ -15,6 +15,7 @@ mod parity;
 mod place;
 mod process;
 mod python;
+mod replay;
 mod report;
 mod rows;
 mod stages;
@@ -150,6 +151,9 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Records what make, git and python ask of the file system, and times the engine and this kernel on it; needs root, strace,
+    /// gcc, make, git and python3
+    Replay,
     /// Writes the tables of docs/parity.md: what the rows say, and what every backend makes of them; needs root
     Parity {
         /// Fail if a table would change, instead of writing it
@@ -210,6 +214,7 @@ fn run(task: Task) -> Outcome {
             suites::run(&suites::Options { on, only, mode, peers, output })
         }
         Task::Mounts { quick } => mounts::run(quick),
+        Task::Replay => replay::run(),
         Task::Parity { check } => parity::run(check),
         Task::Report { check } => report::run(check),
     }

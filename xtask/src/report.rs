@@ -2,6 +2,7 @@
 
 use crate::document;
 use crate::process::{Outcome, root};
+use crate::replay;
 use crate::suites;
 use serde_json::Value;
 use std::fmt::Write;
@@ -70,6 +71,7 @@ pub(crate) fn run(check: bool) -> Outcome {
             document::splice(page, REMEDY, name, &show(&read(record)?, command), check)
         })
     });
+    let done = done.and_then(|()| document::splice("docs/bench.md", REMEDY, "replays", &replays()?, check));
     let done =
         done.and_then(|()| document::splice("docs/parity.md", REMEDY, "imported", &imported()?, check));
     match done {
@@ -203,6 +205,38 @@ fn lead(rows: &[Value]) -> String {
     };
     said(&faster, "Where rcuwalk does not lead", "Nobody is faster than rcuwalk in any row")
         + &said(&equal, "The same within the spread", "No row is a tie within the spread")
+}
+
+/// Real programs, asked again.
+fn replays() -> Result<String, String> {
+    let records = replay::TRACES.map(|(name, _)| read(&replay::record(name)));
+    let records = records.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut out = place(&records[0], "cargo x replay");
+    out += ".\n\n| log | replayed calls | `ENOENT` | components a path | searches | without a check | kernel, ns a call | walk | × | rcuwalk | × | differ |\n";
+    out += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+    for record in &records {
+        let figure = |key: &str| record[key].as_f64().unwrap_or(f64::NAN);
+        let ns = |key: &str| record["ns_per_call"][key].as_f64().unwrap_or(f64::NAN);
+        let kinds = record["kinds"].as_object().into_iter().flatten();
+        let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {kind}")).collect();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {:.1} % | {:.1} | {} | {:.1} % | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} | {} |",
+            text(&record["trace"]).rsplit('/').next().unwrap_or_default(),
+            kinds.join(", "),
+            figure("enoent_pct"),
+            figure("mean_depth"),
+            record["searches"],
+            figure("searches_spared_pct"),
+            ns("host"),
+            ns("walk"),
+            ns("host") / ns("walk"),
+            ns("rcuwalk"),
+            ns("host") / ns("rcuwalk"),
+            list(&record["mismatches"]).len(),
+        );
+    }
+    Ok(out)
 }
 
 /// Mounted file systems side by side, microseconds; the fastest of those in user space stands out.

@@ -5,6 +5,7 @@ use rustix::io;
 use rustix::process::WaitOptions;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 /// Gives the calling thread its own working directory, root and umask.
@@ -61,4 +62,31 @@ pub(crate) fn fork_exec_wait(candidates: &[&CStr], argument: &CStr) -> io::Resul
     };
     let status = io::retry_on_intr(|| rustix::process::waitpid(Some(child), WaitOptions::empty()))?;
     Ok(status.and_then(|(_, status)| status.exit_status()))
+}
+
+/// Asks the kernel whether it would execute a file, without executing it: execveat(2) with `AT_EXECVE_CHECK`.
+///
+/// # Errors
+///
+/// What execve(2) would answer of the path; `EINVAL` before Linux 6.14.
+pub(crate) fn may_execute(dir: BorrowedFd<'_>, path: &CStr, flags: i32) -> io::Result<()> {
+    const AT_EXECVE_CHECK: libc::c_int = 0x10000;
+    let (arguments, environment) = ([path.as_ptr(), ptr::null()], [ptr::null::<libc::c_char>()]);
+    // SAFETY: three pointers that the call reads from: a string, and two arrays of strings, which end with null. A kernel
+    // that does not know the flag refuses it before it looks for the file, so nothing is ever executed.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+            flags | AT_EXECVE_CHECK,
+        )
+    };
+    if answer == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    Err(io::Errno::from_raw_os_error(error))
 }

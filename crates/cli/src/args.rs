@@ -334,7 +334,7 @@ mod tests {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// The log: of `strace -f -y -o LOG PROGRAM`
+    /// The log: of `strace -f -y -o LOG PROGRAM`, compressed with gzip or not
     #[arg(value_hint = clap::ValueHint::FilePath)]
     pub trace: PathBuf,
     /// Where the program was started
@@ -346,4 +346,7 @@ pub(crate) struct ReplayArgs {
     /// Print the record as JSON
     #[arg(long)]
     pub json: bool,
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
 }

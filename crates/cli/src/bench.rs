@@ -60,7 +60,7 @@ fn write(args: &BenchArgs, report: &Report) -> Done {
         Ok(())
     };
     made.map_err(|e| Error::new("writing the record", &report.dir, rcuwalk_bench::describe(&e), ""))?;
-    deliver(args, &bytes)
+    deliver(args.output.as_deref(), &bytes)
 }
 
 /// Times each remedy with and without it.
@@ -117,7 +117,10 @@ fn measured<R>(measure: impl FnOnce(&Bar) -> Result<R, Error>) -> Result<R, Fail
 
 /// Writes a report as it was asked for.
 fn tell<R: serde::Serialize>(args: &BenchArgs, report: &R, render: fn(&R, table::Style) -> String) -> Done {
-    deliver(args, &if args.json { json(report)? } else { render(report, style(args)).into_bytes() })
+    deliver(
+        args.output.as_deref(),
+        &if args.json { json(report)? } else { render(report, style(args)).into_bytes() },
+    )
 }
 
 /// Says which answers were wrong.
@@ -135,9 +138,17 @@ pub(crate) fn replay(args: &ReplayArgs) -> Done {
         cwd: args.cwd.clone(),
         rounds: args.rounds,
     };
+    if let Some(file) = &args.output {
+        may_write(file)?;
+    }
     let report = measured(|bar| rcuwalk_bench::replay::run(&options, bar))?;
-    print(&if args.json { json(&report)? } else { report.render().into_bytes() })?;
-    if report.mismatches.is_empty() { Ok(()) } else { Err(Failure::No) }
+    let bytes = if args.json { json(&report)? } else { report.render().into_bytes() };
+    deliver(args.output.as_deref(), &bytes)?;
+    let faults = report.faults();
+    for fault in &faults {
+        complain(format_args!("replay: {fault}"));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::No) }
 }
 
 /// A record as JSON, indented, with a newline at the end.
@@ -155,8 +166,8 @@ fn style(args: &BenchArgs) -> table::Style {
 }
 
 /// Writes a complete record to where it was asked for.
-fn deliver(args: &BenchArgs, bytes: &[u8]) -> Done {
-    match &args.output {
+fn deliver(file: Option<&Path>, bytes: &[u8]) -> Done {
+    match file {
         None => print(bytes),
         Some(path) => replace(path, bytes).map_err(|e| {
             let file = path.display().to_string();

@@ -20,11 +20,14 @@ pub(super) struct World<'a> {
     known: HashMap<Vec<u8>, Option<(NodeId, Kind)>>,
 }
 
-#[derive(Clone)]
-enum Kind {
+/// What there is at a path.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Kind {
     Dir,
     Link(Vec<u8>),
-    Other,
+    File,
+    /// A device, a pipe or a socket.
+    Special,
 }
 
 /// An empty engine whose access times stand still.
@@ -51,8 +54,8 @@ impl<'a> World<'a> {
         self.known.values().flatten().count()
     }
 
-    /// Adds all that a walk along `path`, absolute, comes to.
-    pub(super) fn add(&mut self, path: &[u8]) -> Result<(), Error> {
+    /// Adds all that a walk along `path`, absolute, comes to; tells what it ends at.
+    pub(super) fn add(&mut self, path: &[u8]) -> Result<Option<Kind>, Error> {
         let mut todo: Vec<Vec<u8>> = components(path);
         let (mut at, mut links) = (Vec::new(), 0);
         while let Some(name) = todo.pop() {
@@ -69,17 +72,17 @@ impl<'a> World<'a> {
                 Some(Kind::Link(target)) => {
                     links += 1;
                     if links > MAXSYMLINKS {
-                        return Ok(());
+                        return Ok(None);
                     }
                     if target.first() == Some(&b'/') {
                         at.clear();
                     }
                     todo.extend(components(&target));
                 }
-                Some(Kind::Other) | None => return Ok(()),
+                end => return Ok(end),
             }
         }
-        Ok(())
+        Ok(Some(Kind::Dir))
     }
 
     /// What the entry `name` of directory `at` is, added if it is new.
@@ -101,7 +104,8 @@ impl<'a> World<'a> {
         let kind = match body {
             Some(target) => Kind::Link(target.to_vec()),
             None if attr.is_dir() => Kind::Dir,
-            None => Kind::Other,
+            None if attr.is_file() => Kind::File,
+            None => Kind::Special,
         };
         self.known.insert(child.to_vec(), Some((node, kind.clone())));
         Ok(Some(kind))

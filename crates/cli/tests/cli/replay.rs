@@ -1,7 +1,9 @@
 //! `replay`: the path calls of a log, asked of engine and kernel.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::{rcuwalk, sample, stderr, stdout};
 use serde_json::Value;
@@ -43,13 +45,16 @@ fn answers_are_compared_with_the_kernel_and_with_the_log() {
         ["open", "stat", "lstat", "access", "readlink"].map(|kind| kinds[kind].as_u64().unwrap_or(0));
     assert!(counts[0] >= 1 && counts[1..].iter().all(|&n| n >= 1), "{kinds}");
     let replayed: u64 = counts.iter().sum();
+    let replayed = replayed + kinds["execve"].as_u64().unwrap_or(0) + kinds["chdir"].as_u64().unwrap();
     assert_eq!(record["as_logged"].as_u64().unwrap(), replayed - 1, "one path is gone since: {record}");
+    assert_eq!(record["wrong_sums"], 0);
     assert!(record["enoent_pct"].as_f64().unwrap() > 0.0);
     assert!(record["unread"].as_u64().unwrap() >= 1);
     let left_out = &record["left_out"];
     for why in ["of a descriptor", "changes something", "in /proc, /sys or /dev"] {
         assert!(left_out[why].as_u64().unwrap() >= 1, "{why}: {left_out}");
     }
+    assert_eq!(record["timed"].as_u64().unwrap(), replayed - kinds["execve"].as_u64().unwrap_or(0));
     for engine in ["host", "walk", "rcuwalk"] {
         assert!(record["ns_per_call"][engine].as_f64().unwrap() > 0.0, "{engine}");
     }
@@ -72,5 +77,119 @@ fn logs_without_path_calls_are_refused_with_a_hint() {
         let output = rcuwalk(["replay"]).arg(&path).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+}
+
+/// Runs a replay and gives its record.
+fn replay(log: &Path, cwd: &Path) -> Value {
+    let mut replay = rcuwalk(["replay", "--json", "--rounds", "2", "--cwd"]);
+    let output = replay.arg(cwd).arg(log).output().unwrap();
+    assert!(output.status.success(), "{}{}", stderr(&output), stdout(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn searches_and_components_are_counted_from_where_the_program_stood() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().canonicalize().unwrap();
+    let dirs = [("", 0o700), ("open", 0o755), ("open/in", 0o711), ("closed", 0o750), ("closed/in", 0o755)];
+    for (dir, mode) in dirs {
+        fs::create_dir_all(top.join(dir)).unwrap();
+        fs::set_permissions(top.join(dir), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(top.join("open/in/f"), "").unwrap();
+    fs::write(top.join("closed/in/f"), "").unwrap();
+    std::os::unix::fs::symlink("in/f", top.join("open/link")).unwrap();
+    let file = top.join("log");
+    let at = |dir: &str| format!("AT_FDCWD<{}/{dir}>", top.display());
+    let [open, closed] = ["open", "closed"].map(at);
+    // Behind each call, the directories it searches: those that anybody may search, and the others.
+    let log = format!(
+        r#"7 newfstatat({open}, "in/f", {{}}, 0) = 0
+7 newfstatat({open}, "in/none", 0x7f, 0) = -1 ENOENT (No such file or directory)
+7 newfstatat({open}, "link", {{}}, 0) = 0
+7 newfstatat({open}, "link", {{}}, AT_SYMLINK_NOFOLLOW) = 0
+7 openat({open}, "in", O_RDONLY|O_DIRECTORY|O_CLOEXEC) = 3<{top}/open/in>
+7 openat(3<{top}/open/in>, "f", O_RDONLY) = 4
+7 openat({open}, "link", O_RDONLY|O_NOFOLLOW) = -1 ELOOP (Too many levels of symbolic links)
+7 openat({open}, "in/f", O_RDONLY|O_DIRECTORY) = -1 ENOTDIR (Not a directory)
+7 faccessat2({closed}, "in/f", R_OK, AT_EACCESS) = 0
+7 openat({closed}, "../open/in/f", O_RDONLY) = 3
+"#,
+        top = top.display()
+    );
+    let (spared, checked) = (2 + 2 + 3 + 1 + 1 + 1 + 1 + 2 + 1 + 2, 1 + 1 + 1);
+    let components = 2 + 2 + 1 + 1 + 1 + 1 + 1 + 2 + 2 + 4;
+    fs::write(&file, log).unwrap();
+    let record = replay(&file, &top);
+    assert_eq!(record["as_logged"], 10, "{record}");
+    assert_eq!(record["mean_depth"], f64::from(components) / 10.0);
+    assert_eq!(record["enoent_pct"], 10.0);
+    assert_eq!(record["searches"], spared + checked, "{record}");
+    let pct = f64::from(spared) * 100.0 / f64::from(spared + checked);
+    assert_eq!(record["searches_spared_pct"], (pct * 100.0).round() / 100.0);
+}
+
+#[test]
+fn nothing_is_executed_and_nobody_waits() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().canonicalize().unwrap();
+    let script = top.join("script");
+    fs::write(&script, format!("#!/bin/sh\ntouch {}/done\n", top.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, top.join("pipe"), 0o644.into()).unwrap();
+    let file = top.join("log");
+    let log = r#"7 execve("./script", ["script"], 0x7ffd /* 20 vars */) = 0
+7 open("script", O_RDONLY) = 3
+7 open("pipe", O_RDONLY) = 3
+7 open("pipe", O_RDONLY|O_PATH) = 3
+7 open("script", O_WRONLY) = 3
+"#;
+    fs::write(&file, log).unwrap();
+    let record = replay(&file, &top);
+    assert_eq!(record["kinds"]["open"], 2);
+    let left_out = &record["left_out"];
+    assert_eq!(left_out["opens a device, a pipe or a socket"], 1);
+    assert_eq!(left_out["opens for writing"], 1);
+    assert_eq!(record["as_logged"], 2 + record["kinds"]["execve"].as_u64().unwrap_or(0), "{record}");
+    assert!(!top.join("done").exists());
+}
+
+/// Records what real programs ask, now and here, and replays it.
+#[test]
+fn real_programs_are_answered_as_by_the_kernel() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let works = |command: &[&str]| {
+        let mut command_line = Command::new(command[0]);
+        let output = command_line.args(&command[1..]).current_dir(&repository).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    for needed in [
+        &["strace", "-o", "/dev/null", "true"][..],
+        &["gcc", "--version"],
+        &["make", "--version"],
+        &["python3", "--version"],
+        &["git", "rev-parse", "HEAD"],
+    ] {
+        if !works(needed) {
+            eprintln!("skipped: `{}` does not work here", needed.join(" "));
+            return;
+        }
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().canonicalize().unwrap();
+    let output = Command::new(repository.join("bench/traces/record")).args([&top, &top]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    for (name, start) in [("make", "home/demo"), ("git", "home/repository"), ("python", "home")] {
+        let record = replay(&top.join(format!("{name}.strace.gz")), &top.join(start));
+        let number = |key: &str| record[key].as_f64().unwrap();
+        let asked: u64 =
+            record["kinds"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+        assert!(asked > 500, "{name}: {record}");
+        assert_eq!((&record["unread"], &record["wrong_sums"]), (&0.into(), &0.into()), "{name}: {record}");
+        // Temporary files are gone.
+        assert!(number("as_logged") > asked as f64 * 0.95, "{name}: {record}");
+        let spared = number("searches_spared_pct");
+        assert!(spared > 50.0 && spared < 100.0, "{name}: the home is closed, the system is not: {record}");
     }
 }

@@ -1,0 +1,35 @@
+//! `cargo x replay`: what real programs ask of the file system, recorded, and asked again at once, while their trees are there.
+
+use crate::process::{self, Outcome, cargo};
+use std::process::Command;
+
+/// Where the programs work.
+const DIR: &str = "/usr/src/rcuwalk-traces";
+
+/// The programs, and where in [`DIR`] they start.
+pub(crate) const TRACES: [(&str, &str); 3] =
+    [("make", "home/demo"), ("git", "home/repository"), ("python", "home")];
+
+/// The record of a program.
+pub(crate) fn record(name: &str) -> String {
+    format!("bench/records/replay-{name}.json")
+}
+
+pub(crate) fn run() -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Outcome::Skipped(format!(
+            "{DIR} is made, which needs root; bench/traces/record takes another"
+        ));
+    }
+    let done = process::run(&mut Command::new("bench/traces/record")).and_then(|()| replay());
+    let removed = std::fs::remove_dir_all(DIR).map_err(|error| format!("{DIR}: {error}"));
+    done.and(removed).into()
+}
+
+fn replay() -> Result<(), String> {
+    TRACES.iter().try_for_each(|(name, start)| {
+        let mut replay = cargo("run --quiet --release --package rcuwalk-cli -- replay --json --cwd");
+        replay.arg(format!("{DIR}/{start}")).arg("--output").arg(record(name));
+        process::run(replay.arg(format!("bench/traces/{name}.strace.gz")))
+    })
+}
