@@ -9,6 +9,7 @@ use rcuwalk::userns::UserNamespace;
 use super::{Budget, Outcome, Row, Workload, side};
 use crate::engines::Value;
 use crate::error::Error;
+use crate::run::MANY_PATHS;
 
 /// The row.
 pub(super) const ROW: Row = Row {
@@ -75,12 +76,13 @@ fn which(ns: &Arc<UserNamespace>) -> Value {
 
 fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let mut points = Vec::new();
+    // Cold, a batch has to be long: many starts make it so.
     let crowds = [
-        ("16 credentials, in the innermost cache", 16, Some(1.1)),
-        ("2,048 credentials, in the second", 1 << 11, Some(1.1)),
-        ("65,536 credentials, cold", 1 << 16, None),
+        ("16 credentials, in the innermost cache", 16, 64, Some(1.1)),
+        ("2,048 credentials, in the second", 1 << 11, 64, Some(1.1)),
+        ("65,536 credentials, cold", 1 << 16, 2 * MANY_PATHS, None),
     ];
-    for (name, size, claim) in crowds {
+    for (name, size, starts, claim) in crowds {
         let ns = UserNamespace::init();
         let cred = |i: u32| Cred::user(1000 + i, 1000, &[]);
         let before = Crowd::new(size, |i| ViaUser {
@@ -91,7 +93,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
         let chain = side("via-user", |from| before.ask(from, |via| which(&via.user.user_ns)));
         let direct = side("in the credential", |from| after.ask(from, |cred| which(cred.user_ns())));
         let starts: Vec<CString> =
-            (0..64).map(|i| CString::new((i * 1021).to_string()).unwrap_or_default()).collect();
+            (0..starts).map(|i| CString::new((i * 1021).to_string()).unwrap_or_default()).collect();
         let workload = Workload::new(name, starts).per(REPEATS as u32);
         let workload = match claim {
             Some(least) => workload.claims(least),

@@ -122,8 +122,97 @@ fn by_version(since: (u32, u32), version: Option<(u32, u32)>) -> (Verdict, Strin
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::hostcalls::Row;
+    use crate::identity::Identity;
+    use crate::machine::Machine;
+
+    /// Figures of a kernel, each a situation, a call and nanoseconds.
+    pub(in crate::doctor) fn timed(figures: &[(&str, &'static str, f64)]) -> hostcalls::Report {
+        let row = |&(workload, call, ns): &(&str, &'static str, f64)| Row {
+            workload: workload.to_owned(),
+            call,
+            threads: 1,
+            ns,
+            spread_pct: 1.0,
+            scaling: None,
+            check: String::new(),
+            wrong: false,
+        };
+        hostcalls::Report {
+            machine: Machine::read(),
+            fstype: "ext4".into(),
+            identity: Identity::user(1000, 1000, &[]),
+            entry_ns: 80.0,
+            rows: figures.iter().map(row).collect(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn judged(id: &str, version: (u32, u32), timed: &hostcalls::Report) -> Remedy {
+        let facts = Facts { version: Some(version), ..Facts::default() };
+        judge(&facts, Some(timed)).into_iter().find(|remedy| remedy.id == id).unwrap()
+    }
+
+    /// Two versions, of which the second had none of what came after RCU-walk.
+    const NEW: (u32, u32) = (7, 9);
+    const OLD: (u32, u32) = (3, 0);
+
+    /// What a remedy is told by: up to the first ratio there is one, from the second on there is none, and between them the
+    /// version says.
+    fn bounds(id: &str, yes: f64, no: f64, timed: impl Fn(f64) -> hostcalls::Report) {
+        let by_version = [NEW, OLD].map(|version| (version, verdict(id, Some(version))));
+        let all = |has| [(NEW, has), (OLD, has)];
+        for (ratio, verdicts) in [
+            (yes - 0.01, all(Verdict::Yes)),
+            (yes, all(Verdict::Yes)),
+            (yes + 0.01, by_version),
+            (no - 0.01, by_version),
+            (no, all(Verdict::No)),
+            (no + 0.01, all(Verdict::No)),
+        ] {
+            let timed = timed(ratio);
+            for (version, has) in verdicts {
+                let remedy = judged(id, version, &timed);
+                assert_eq!(remedy.has, has, "{id} at {ratio} in {version:?}");
+                assert_eq!(remedy.measured.unwrap().ratio, ratio, "{id}");
+                let told = remedy.evidence == "measured";
+                assert_eq!(told, ratio <= yes || ratio >= no, "{id} at {ratio}: {}", remedy.evidence);
+            }
+        }
+    }
+
+    #[test]
+    fn each_bound_has_two_sides() {
+        bounds("S1", 1.15, 1.6, |ratio| timed(&[(FOUR, "access", 100.0 * ratio), (FOUR, "stat", 100.0)]));
+        bounds("S5", 1.5, 3.0, |ratio| {
+            timed(&[(MISSING, "execve", 100.0 * ratio), (MISSING, "open", 100.0)])
+        });
+        bounds("S7", 1.6, 2.5, |ratio| {
+            timed(&[(OPEN_FILE, "statx", 100.0 * ratio), (OPEN_FILE, "fstat", 100.0)])
+        });
+        // How much slower each of four is: of their rate together, as a multiple of one's.
+        bounds("S10", 1.3, 2.0, |ratio| {
+            let mut report = timed(&[("distinct files", "stat", 100.0), ("distinct files", "stat", 110.0)]);
+            report.rows[1].threads = 4;
+            report.rows[1].scaling = Some(4.0 / ratio);
+            report
+        });
+    }
+
+    #[test]
+    fn what_was_not_measured_is_left_to_the_version() {
+        for id in ["S1", "S5", "S7", "S10"] {
+            let remedy = judged(id, OLD, &timed(&[(FOUR, "stat", 100.0), (MISSING, "open", 100.0)]));
+            assert!(
+                remedy.measured.is_none() && remedy.evidence.starts_with("mainline has it"),
+                "{remedy:?}"
+            );
+        }
+        let remedy = judged("S9", NEW, &timed(&[(FOUR, "access", 900.0), (FOUR, "stat", 100.0)]));
+        assert_eq!((remedy.has, remedy.measured), (Verdict::Yes, None), "no ratio tells of it");
+    }
 
     fn verdict(id: &str, version: Option<(u32, u32)>) -> Verdict {
         let facts = Facts { version, ..Facts::default() };

@@ -93,6 +93,7 @@ fn mitigations(facts: &Facts, machine: &Machine, timed: Option<&hostcalls::Repor
 
 #[cfg(test)]
 mod tests {
+    use super::super::remedies::tests::timed;
     use super::*;
 
     #[test]
@@ -133,6 +134,19 @@ mod tests {
         };
         assert_eq!(masks(&facts(8192)).paid, Verdict::Yes);
         assert_eq!(masks(&facts(64)).paid, Verdict::No);
+        assert_eq!((masks(&facts(512)).paid, masks(&facts(513)).paid), (Verdict::No, Verdict::Yes));
+        let apart = Facts { offstack: Some(true), ..facts(64) };
+        assert_eq!(masks(&apart).paid, Verdict::Yes, "allocated apart, however small");
         assert_eq!(masks(&Facts::default()).paid, Verdict::Unknown);
+    }
+
+    #[test]
+    fn the_share_of_entering_is_told_where_it_was_measured() {
+        let machine = Machine::read();
+        let share = |figures: &[_]| mitigations(&Facts::default(), &machine, Some(&timed(figures))).text;
+        let text = share(&[(FOUR, "stat", 400.0)]);
+        assert!(text.contains("takes 80 of the 400 ns of a stat (20 %)"), "{text}");
+        let text = share(&[]);
+        assert!(text.contains("was not measured"), "{text}");
     }
 }
