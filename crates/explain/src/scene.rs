@@ -263,6 +263,7 @@ impl World {
             options: MountOptions { noatime: true, ..options_of(mount, self.view) },
             sb_read_only: self.view == View::Real && mount.sb_read_only,
             idmap: None,
+            fastperm: None,
             root,
         };
         let (mount, id) = loader.mount(on, at, &new)?;

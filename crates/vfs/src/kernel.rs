@@ -60,7 +60,7 @@ pub(crate) struct Kernel {
     /// A [`WalkMode`], [`RECORDING`] and [`HOOKED`].
     walk_mode: Racy32,
     pub(crate) security: Option<Box<dyn Security>>,
-    /// Whether file systems that are mounted later have the "may search" bit.
+    /// Whether file systems that are mounted later have the "may search" bit, unless they say otherwise.
     pub(crate) fastperm: bool,
     pub(crate) variants: VariantBits,
     /// Directories searched with the stored bit, and without; counted only on request.
@@ -142,8 +142,8 @@ pub struct Stats {
     pub caches: Vec<CacheInfo>,
     /// Paths that the whole-path table took in since then.
     pub paths_remembered: u64,
-    /// Directories that were searched without a permission check, because their stored bit said that anybody may, while
-    /// [`Variants::count_searches`] was set.
+    /// Directories that were searched without a permission check, because it was known that anybody may
+    /// ([`SearchCheck`](crate::SearchCheck)), while [`Variants::count_searches`] was set.
     pub searches_spared: u64,
     /// Directories whose permissions were checked, likewise.
     pub searches_checked: u64,
@@ -284,10 +284,11 @@ impl VfsBuilder {
         self
     }
 
-    /// Whether this file system, and those that are mounted later, opt in to the "may search" bit, with which a walk needs no
-    /// check of a directory that anybody may search; they do unless set. Answers are the same either way.
+    /// Whether the file system at the root opts in to the "may search" bit, with which a walk needs no check of a directory
+    /// that anybody may search; it does unless set. So do file systems that are mounted later, unless
+    /// [`NewMount::fastperm`](crate::NewMount::fastperm) says otherwise of one. Answers are the same either way.
     ///
-    /// Kernel: include/linux/fs.h `IOP_FASTPERM_MAY_EXEC`.
+    /// Kernel: include/linux/fs.h `IOP_FASTPERM_MAY_EXEC`, which a file system sets on an inode that it sets up.
     #[must_use]
     pub fn fastperm(mut self, yes: bool) -> Self {
         self.fastperm = yes;

@@ -15,10 +15,13 @@ use crate::store::{FIRST_OFFSET, InodeInit, NsGuard};
 use crate::uapi::*;
 use crate::userns::{MountIdmap, UserNamespace};
 use rcuwalk_sync::Handle;
+use std::sync::Arc;
 
 /// A node of the tree, as a [`Loader`] knows it. Meaningless to another file system, or once it was removed.
+///
+/// Its dentry, and the file system that it is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(Handle);
+pub struct NodeId(Handle, u32);
 
 impl NodeId {
     pub(crate) fn handle(self) -> Handle {
@@ -84,6 +87,10 @@ pub struct NewMount<'a> {
     pub sb_read_only: bool,
     /// How ids look through it; `None` shows them as they are stored.
     pub idmap: Option<MountIdmap>,
+    /// Whether its file system opts in to the "may search" bit; `None` does as [`VfsBuilder::fastperm`] says.
+    ///
+    /// [`VfsBuilder::fastperm`]: crate::VfsBuilder::fastperm
+    pub fastperm: Option<bool>,
     /// Its root directory, or the file that is its root.
     pub root: NewInode<'a>,
 }
@@ -118,7 +125,7 @@ impl<'a> Loader<'a> {
 
     /// The root directory.
     pub fn root(&self) -> NodeId {
-        NodeId(self.kernel.root().dentry)
+        NodeId(self.kernel.root().dentry, ROOT_SB)
     }
 
     /// The mount that [`root`](Self::root) is the root of.
@@ -162,7 +169,8 @@ impl<'a> Loader<'a> {
         }
         let dev = self.ns.mnt.new_dev();
         let limits = (PageBudget::new(u64::MAX), InodeSpace::new(0));
-        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), limits.0, limits.1, kernel.fastperm)?;
+        let fastperm = new.fastperm.unwrap_or(kernel.fastperm);
+        let sb = self.ns.mnt.new_super(dev, UserNamespace::init(), limits.0, limits.1, fastperm)?;
         let mounted = self.make(sb, &new.root).and_then(|root| {
             if let Some(super_block) = self.ns.mnt.supers.get_mut(sb) {
                 super_block.root = root;
@@ -184,7 +192,7 @@ impl<'a> Loader<'a> {
         }
         kernel.mount(mnt).ns.set(mount::INIT_MNT_NS);
         kernel.attach(&mut self.ns, mnt, Path { mnt: on.0, dentry: at.0 });
-        Ok((MountId(mnt), NodeId(root)))
+        Ok((MountId(mnt), NodeId(root, sb)))
     }
 
     /// Replaces the metadata of the root directory.
@@ -204,7 +212,7 @@ impl<'a> Loader<'a> {
     /// ACL), `ENAMETOOLONG`, `EEXIST`, `ENOSPC` (the file system is full), `ENOMEM`.
     pub fn add(&mut self, parent: NodeId, name: &[u8], inode: &NewInode<'_>) -> Result<NodeId> {
         self.check_name(parent, name)?;
-        let dentry = self.make(ROOT_SB, inode)?;
+        let dentry = self.make(parent.1, inode)?;
         self.attach(parent, name, dentry)
     }
 
@@ -212,7 +220,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     ///
-    /// As [`add`](Self::add); `EPERM` for a directory.
+    /// As [`add`](Self::add); `EPERM` for a directory, `EXDEV` for a node of another file system.
     pub fn link(&mut self, parent: NodeId, name: &[u8], target: NodeId) -> Result<NodeId> {
         self.check_name(parent, name)?;
         let store = &self.kernel.store;
@@ -220,9 +228,12 @@ impl<'a> Loader<'a> {
         if s_isdir(store.inode(inode).attr().mode) {
             return Err(Errno::EPERM);
         }
-        store.charge_name(&self.ns, ROOT_SB)?;
+        if target.1 != parent.1 {
+            return Err(Errno::EXDEV);
+        }
+        store.charge_name(&self.ns, parent.1)?;
         let dentry =
-            store.new_dentry(&mut self.ns, inode).inspect_err(|_| store.release_name(&self.ns, ROOT_SB))?;
+            store.new_dentry(&mut self.ns, inode).inspect_err(|_| store.release_name(&self.ns, parent.1))?;
         let node = self.attach(parent, name, dentry)?;
         let i = store.inode(inode);
         let _change = store.open_inode(&mut self.ns, inode);
@@ -253,7 +264,8 @@ impl<'a> Loader<'a> {
     /// The entry `name` of a directory.
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let store = &self.kernel.store;
-        store.d_lookup(&self.ns, parent.0, store.name(name)).map(NodeId)
+        let found = store.d_lookup(&self.ns, parent.0, store.name(name))?;
+        Some(NodeId(found, parent.1))
     }
 
     /// Whether the node is a directory.
@@ -263,7 +275,7 @@ impl<'a> Loader<'a> {
 
     /// The directory that a node is in; the root is in itself.
     pub fn parent(&self, node: NodeId) -> NodeId {
-        NodeId(self.kernel.store.dentry(node.0).parent.get())
+        NodeId(self.kernel.store.dentry(node.0).parent.get(), node.1)
     }
 
     /// The entries of a directory, in the order in which they were added; none of anything else.
@@ -273,7 +285,7 @@ impl<'a> Loader<'a> {
             if self.is_dir(node) { store.inode_rest(store.d_inode(node.0)).first_child.get() } else { 0 };
         let mut children = Vec::new();
         while at != 0 {
-            children.push(NodeId(at));
+            children.push(NodeId(at, node.1));
             at = store.links(at).sib_next.get();
         }
         children
@@ -298,9 +310,9 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` for the root.
+    /// `EBUSY` for the root of a file system.
     pub fn remove(&mut self, node: NodeId) -> Result<()> {
-        if node == self.root() {
+        if self.parent(node) == node {
             return Err(Errno::EBUSY);
         }
         // Down to a leaf, then up again: no recursion, however deep the tree.
@@ -316,7 +328,7 @@ impl<'a> Loader<'a> {
                 }
             }
             let parent = store.dentry(at).parent.get();
-            self.remove_leaf(at);
+            self.remove_leaf(NodeId(at, node.1));
             if at == node.0 {
                 return Ok(());
             }
@@ -324,7 +336,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn remove_leaf(&mut self, dentry: Handle) {
+    fn remove_leaf(&mut self, NodeId(dentry, sb): NodeId) {
         let store = &self.kernel.store;
         let (inode, dir) = (store.d_inode(dentry), store.d_inode(store.dentry(dentry).parent.get()));
         let is_dir = s_isdir(store.inode(inode).attr().mode);
@@ -342,7 +354,7 @@ impl<'a> Loader<'a> {
             i.nlink.set(if is_dir { 0 } else { i.nlink.get().saturating_sub(1) });
         }
         store.put_locked(&mut self.ns, dentry);
-        store.release_name(&self.ns, ROOT_SB);
+        store.release_name(&self.ns, sb);
     }
 
     /// Reserves the pages of a regular file that hold `len` bytes from `offset` on, also beyond its size, as fallocate(2)
@@ -397,7 +409,8 @@ impl<'a> Loader<'a> {
         if !s_isreg(i.attr().mode) {
             return Err(Errno::EINVAL);
         }
-        let budget = self.kernel.budget(&self.ns, ROOT_MOUNT)?;
+        let sb = self.ns.mnt.supers.get(node.1).ok_or(Errno::ESTALE)?;
+        let budget = Arc::clone(&sb.budget);
         let contents = store.contents(&mut self.ns, inode, &budget)?;
         // Nobody waits for the name space lock with these contents locked: nobody has the file open yet.
         let mut pages = contents.data.write().unwrap_or_else(rcuwalk_sync::lock::PoisonError::into_inner);
@@ -453,7 +466,7 @@ impl<'a> Loader<'a> {
             }
             store.set_times(ns, inode, times_of(new));
         });
-        self.store_xattrs(ROOT_SB, inode, &parsed)
+        self.store_xattrs(node.1, inode, &parsed)
     }
 
     /// Sets the link count: of a file some of whose names lie outside what is loaded, or of a directory from a file system
@@ -542,10 +555,10 @@ impl<'a> Loader<'a> {
         };
         if let Err(errno) = added {
             store.put_locked(&mut self.ns, dentry);
-            store.release_name(&self.ns, ROOT_SB);
+            store.release_name(&self.ns, parent.1);
             return Err(errno);
         }
-        Ok(NodeId(dentry))
+        Ok(NodeId(dentry, parent.1))
     }
 }
 

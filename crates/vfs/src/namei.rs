@@ -50,6 +50,7 @@ use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::pathtable::{self, Led};
 use crate::perm::{self, MAY_EXEC};
+use crate::store::Store;
 use crate::trace::{Event, Rule};
 use crate::uapi::{
     NAME_MAX, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV,
@@ -504,19 +505,31 @@ impl<'a> Nameidata<'a> {
     /// Kernel: fs/namei.c `may_lookup()`.
     #[inline(always)]
     fn may_lookup<const RCU: bool>(&self, at: Position) -> Walk<()> {
-        let known = at.seen.meta.may_search();
-        if self.kernel.variants.count_searches() {
-            self.kernel.searches[usize::from(!known)].add(1);
-        }
-        if known && (RCU || !self.kernel.is_recording()) && !self.kernel.is_hooked() {
+        let known = at.seen.meta.may_search() && self.kernel.variants.plain_search();
+        if known && (RCU || !self.kernel.is_recording()) {
             return Ok(());
         }
         self.may_lookup_slow::<RCU>(at)
     }
 
-    /// [`may_lookup`](Self::may_lookup) of a directory that not everybody may search.
+    /// [`may_lookup`](Self::may_lookup) of a directory that not everybody may search, or as the
+    /// [variants](crate::Variants) have it.
     #[inline(never)]
     fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
+        let kernel = self.kernel;
+        if !kernel.variants.plain_search() {
+            let known = match kernel.variants.search() {
+                SearchCheck::Stored => at.seen.meta.may_search(),
+                SearchCheck::Mode => everyone_may_search(&kernel.store, at.seen.dentry),
+                SearchCheck::Always => false,
+            };
+            if kernel.variants.count_searches() {
+                kernel.searches[usize::from(!known)].add(1);
+            }
+            if known && (RCU || !kernel.is_recording()) && !kernel.is_hooked() {
+                return Ok(());
+            }
+        }
         match self.permission::<RCU>(at, MAY_EXEC) {
             Ok(()) => Ok(()),
             Err(stop) => {
@@ -1079,6 +1092,14 @@ enum Halt {
     Missing,
 }
 
+/// What the stored bit says, from the inode; not while that changes.
+#[inline(always)]
+fn everyone_may_search(store: &Store, dentry: Handle) -> bool {
+    let i = store.inode(store.d_inode(dentry));
+    let seq = i.seq.begin();
+    i.everyone_may_search() && !i.seq.retry(seq)
+}
+
 /// [`SearchCheck`] as a parameter of the hot loop.
 const STORED: u8 = 0;
 const MODE: u8 = 1;
@@ -1385,19 +1406,10 @@ impl<'a> Walker<'a> {
     fn may_search<const SEARCH: u8>(&self, mnt: Handle, dir: Seen) -> bool {
         let known = match SEARCH {
             STORED => dir.meta.may_search(),
-            MODE => self.everyone_may_search(dir.dentry),
+            MODE => everyone_may_search(&self.kernel.store, dir.dentry),
             _ => false,
         };
         known || self.may_search_slow(mnt, dir.dentry)
-    }
-
-    /// What the stored bit says, from the inode.
-    #[inline(always)]
-    fn everyone_may_search(&self, dentry: Handle) -> bool {
-        let store = &self.kernel.store;
-        let i = store.inode(store.d_inode(dentry));
-        let seq = i.seq.begin();
-        i.everyone_may_search() && !i.seq.retry(seq)
     }
 
     #[inline(never)]

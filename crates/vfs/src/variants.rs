@@ -45,7 +45,7 @@ pub struct Variants {
     pub field_by_field: bool,
     /// How a walk learns that it may search a directory (S9).
     pub search: SearchCheck,
-    /// Walks count in [`Stats`](crate::Stats) how many permission checks the stored bit spared, and how many it did not.
+    /// Walks count in [`Stats`](crate::Stats) how many permission checks were spared (S9), and how many were not.
     /// They are slower then.
     pub count_searches: bool,
 }

@@ -2,7 +2,7 @@
 
 use rcuwalk::uapi::*;
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Cred, Errno, MountAttr, OpenHow, Task, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, Task, Vfs, WalkMode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -452,4 +452,31 @@ fn walkers_see_one_tree_or_the_other() {
         }
         assert_eq!(vfs.stats().entries, before, "every reference was given back");
     }
+}
+
+#[test]
+fn what_a_loader_adds_is_of_the_file_system_it_is_added_to() {
+    let vfs = Vfs::new().unwrap();
+    let mut loader = vfs.loader();
+    let [dir, file] = [S_IFDIR | 0o755, S_IFREG | 0o644].map(|mode| NewInode { mode, ..NewInode::default() });
+    let at = loader.add(loader.root(), b"m", &dir).unwrap();
+    let of_root = loader.add(loader.root(), b"f", &file).unwrap();
+    let over = NewMount { root: dir, ..NewMount::default() };
+    let (_, top) = loader.mount(loader.root_mount(), at, &over).unwrap();
+    let sub = loader.add(top, b"sub", &dir).unwrap();
+    let of_mount = loader.add(sub, b"f", &file).unwrap();
+    assert_eq!((loader.parent(of_mount), loader.parent(sub), loader.parent(top)), (sub, top, top));
+    assert_eq!((loader.lookup(top, b"sub"), loader.children(sub)), (Some(sub), vec![of_mount]));
+    assert_eq!(loader.link(sub, b"g", of_root), Err(Errno::EXDEV));
+    assert_eq!(loader.link(loader.root(), b"g", of_mount), Err(Errno::EXDEV));
+    loader.link(top, b"g", of_mount).unwrap();
+    assert_eq!([loader.remove(loader.root()), loader.remove(top)], [Err(Errno::EBUSY); 2]);
+    drop(loader);
+    // Each file system numbers its own, from its root on.
+    let root = vfs.task(Cred::root());
+    let ino = |path: &[u8]| root.stat(path).unwrap().ino;
+    assert_eq!([ino(b"/m"), ino(b"/m/sub"), ino(b"/m/g")], [1, 2, 3]);
+    root.mkdir(b"/m/made", 0o755).unwrap();
+    assert_eq!(ino(b"/m/made"), 4);
+    assert_eq!(ino(b"/f"), ino(b"/") + 2);
 }

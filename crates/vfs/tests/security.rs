@@ -2,7 +2,9 @@
 
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, NewInode, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode};
+use rcuwalk::{
+    Cred, Errno, NewInode, NewMount, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode,
+};
 use std::sync::{Arc, Mutex};
 
 /// Writes down who is asked about, and forbids one inode.
@@ -160,6 +162,47 @@ fn without_the_bit_every_directory_is_checked_and_answers_are_the_same() {
             after.searches_checked - before.searches_checked,
         );
         assert_eq!(counts, (spared, checked), "{fastperm}");
+    }
+}
+
+#[test]
+fn each_file_system_opts_in_for_itself() {
+    for (of_root, given, of_mount) in
+        [(true, Some(false), false), (true, None, true), (false, Some(true), true), (false, None, false)]
+    {
+        let vfs = Vfs::builder().fastperm(of_root).build().unwrap();
+        let dir = NewInode { mode: S_IFDIR | 0o755, ..NewInode::default() };
+        {
+            let mut loader = vfs.loader();
+            let a = loader.add(loader.root(), b"a", &dir).unwrap();
+            let at = loader.add(a, b"at", &dir).unwrap();
+            let over = NewMount { root: dir, fastperm: given, ..NewMount::default() };
+            let (_, top) = loader.mount(loader.root_mount(), at, &over).unwrap();
+            loader.add(top, b"d", &dir).unwrap();
+        }
+        let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(1000, 1000, &[])));
+        // What is made later is as its file system is.
+        for dir in [&b"/a/own"[..], b"/a/at/d/own"] {
+            root.mkdir(dir, 0o700).unwrap();
+            root.chmod(dir, 0o755).unwrap();
+        }
+        vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+        let searches = |path: &[u8]| {
+            let before = vfs.stats();
+            assert_eq!(user.stat(path).map(|_| ()), Err(Errno::ENOENT));
+            let after = vfs.stats();
+            (after.searches_spared - before.searches_spared, after.searches_checked - before.searches_checked)
+        };
+        for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+            vfs.set_walk_mode(mode);
+            // The root, "a" and "own" of one; the mount's root, "d" and "own" of the other.
+            let count = |opted_in, n| if opted_in { (n, 0) } else { (0, n) };
+            let expected = count(of_root, 3);
+            assert_eq!(searches(b"/a/own/none"), expected, "{of_root} {given:?} {mode:?}");
+            let (on_the_way, below) = (count(of_root, 2), count(of_mount, 3));
+            let expected = (on_the_way.0 + below.0, on_the_way.1 + below.1);
+            assert_eq!(searches(b"/a/at/d/own/none"), expected, "{of_root} {given:?} {mode:?}");
+        }
     }
 }
 

@@ -17,12 +17,13 @@ fn every_variant() -> Vec<Variants> {
     ]
 }
 
-/// Directories that everybody, a group, the owner and nobody may search, with a file and a program in each.
+/// Directories that everybody, a group, the owner and nobody may search, and one whose mode says that everybody may but whose
+/// ACL keeps somebody out, with a file and a program in each.
 fn tree() -> (Vfs, Vec<String>) {
     let vfs = Vfs::new().unwrap();
     let root = vfs.task(Cred::root());
     let mut paths = vec!["/missing".to_owned(), "/".to_owned()];
-    for (i, mode) in [0o755, 0o711, 0o750, 0o700, 0o000, 0o076].into_iter().enumerate() {
+    for (i, mode) in [0o755, 0o711, 0o750, 0o700, 0o000, 0o076, 0o755].into_iter().enumerate() {
         let dir = format!("/d{i}");
         root.mkdir(dir.as_bytes(), mode).unwrap();
         root.chmod(dir.as_bytes(), mode).unwrap();
@@ -43,7 +44,21 @@ fn tree() -> (Vfs, Vec<String>) {
             format!("{dir}/file/x"),
         ]);
     }
+    root.setxattr(b"/d6", b"system.posix_acl_access", &acl_without(8), 0).unwrap();
+    assert_eq!(root.stat(b"/d6").unwrap().mode & 0o7777, 0o755);
     (vfs, paths)
+}
+
+/// An access ACL that lets everybody read and search but `uid`: `u::rwx,u:UID:---,g::r-x,m::r-x,o::r-x`.
+fn acl_without(uid: u32) -> Vec<u8> {
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in
+        [(1u16, 7u16, u32::MAX), (2, 0, uid), (4, 5, u32::MAX), (16, 5, u32::MAX), (32, 5, u32::MAX)]
+    {
+        acl.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
+        acl.extend(id.to_le_bytes());
+    }
+    acl
 }
 
 /// All that a task learns of a path.
@@ -129,4 +144,33 @@ fn searches_are_counted_on_request() {
     assert_eq!(counts(), (3, 0));
     root.stat(b"/d3/sub/file").unwrap();
     assert_eq!(counts(), (5, 1));
+}
+
+/// Each way to learn of a search permission is the one that is taken, with and without references, and knows of ACLs.
+#[test]
+fn every_walk_takes_the_variant() {
+    let (vfs, _) = tree();
+    let (kept_out, other) = (vfs.task(Cred::user(8, 8, &[])), vfs.task(Cred::user(9, 9, &[])));
+    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+        vfs.set_walk_mode(mode);
+        for (search, spared, checked) in
+            [(SearchCheck::Stored, 5, 1), (SearchCheck::Mode, 5, 1), (SearchCheck::Always, 0, 6)]
+        {
+            vfs.set_variants(Variants { search, count_searches: true, ..Variants::default() });
+            let before = vfs.stats();
+            // "/" and "d0" and "sub", which anybody may search; "/", "d6", which has an ACL, and "sub".
+            assert!(kept_out.stat(b"/d0/sub/file").is_ok());
+            assert!(other.stat(b"/d6/sub/file").is_ok());
+            let after = vfs.stats();
+            let counts = (
+                after.searches_spared - before.searches_spared,
+                after.searches_checked - before.searches_checked,
+            );
+            assert_eq!(counts, (spared, checked), "{search:?} {mode:?}");
+            for count_searches in [true, false] {
+                vfs.set_variants(Variants { search, count_searches, ..Variants::default() });
+                assert_eq!(kept_out.stat(b"/d6/sub/file"), Err(Errno::EACCES), "{search:?} {mode:?}");
+            }
+        }
+    }
 }
