@@ -2,10 +2,11 @@
 //! tree as a list, and do a batch of calls each time they are asked to.
 //!
 //! A program makes its tree from the files `dirs` and `files` beside it, listens at the socket `socket` beside it, and says
-//! `ready`. Each connection is a thread of it. It is told a list of paths (`list COUNT`, and a path on each line), and what
-//! to do with it: `CALL START COUNT` is a call for each of `COUNT` paths from number `START` on, around the end of the list;
-//! the answer is `NANOSECONDS SUM`, by its own clock and of the values of the calls. An eighth of the calls is made before,
-//! untimed: it has just been woken. It ends with its standard input.
+//! `ready`. Each connection is a thread of it, and begins with the line `thread TID`: it is pinned to where the thread that
+//! asks is pinned, as two that are woken at once would else take turns on one processor. It is told a list of paths (`list
+//! COUNT`, and a path on each line), and what to do with it: `CALL START COUNT` is a call for each of `COUNT` paths from
+//! number `START` on, around the end of the list; the answer is `NANOSECONDS SUM`, by its own clock and of the values of the
+//! calls. An eighth of the calls is made before, untimed: it has just been woken. It ends with its standard input.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
@@ -15,6 +16,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Call, Peer, Tree};
 use crate::engines::{Contender, Op, Timed, Value};
@@ -207,8 +211,12 @@ impl Running {
     }
 
     fn connect(&self) -> io::Result<Connection> {
-        let stream = UnixStream::connect(self.dir.join("socket"))?;
-        Ok(Connection { stream: BufReader::new(stream), told: None })
+        let mut stream = BufReader::new(UnixStream::connect(self.dir.join("socket"))?);
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let thread = line.trim().strip_prefix("thread ").and_then(|tid| Pid::from_raw(tid.parse().ok()?));
+        let thread = thread.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Connection { stream, thread, pinned: None, told: None })
     }
 
     fn give_back(&self, connection: Connection) {
@@ -216,8 +224,17 @@ impl Running {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let here = sched_getaffinity(None)?;
+        let idle = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = idle.iter().position(|connection| connection.pinned == Some(here));
+            at.or(idle.len().checked_sub(1)).map(|at| idle.swap_remove(at))
+        };
         let mut connection = idle.map_or_else(|| self.connect(), Ok)?;
+        if connection.pinned != Some(here) {
+            sched_setaffinity(Some(connection.thread), &here)?;
+            connection.pinned = Some(here);
+        }
         let answer = ask(&mut connection)?;
         self.give_back(connection);
         Ok(answer)
@@ -236,6 +253,9 @@ impl Drop for Running {
 /// A thread of a program.
 struct Connection {
     stream: BufReader<UnixStream>,
+    thread: Pid,
+    /// The processors it may use.
+    pinned: Option<CpuSet>,
     /// The list it knows: where it lies, and how long it is.
     told: Option<(usize, usize)>,
 }
