@@ -6,6 +6,7 @@ use rcuwalk::syscall::{SliceMemory, nr};
 use rcuwalk::uapi::{AT_FDCWD, O_CREAT, O_RDWR};
 use rcuwalk::{Cred, Errno, InitOnAlloc, Task, Vfs};
 use rcuwalk_sync::fill;
+use rcuwalk_sync::slab::POLICY_VARIABLE;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -14,12 +15,27 @@ use crate::table::{Style, new_table, right};
 /// What one place cleared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Which buffers are cleared before they are used.
-    pub init_on_alloc: &'static str,
+    /// Which buffers are cleared before they are used: the policy in force.
+    pub init_on_alloc: String,
     /// The place.
     pub site: &'static str,
     /// Fills of 0–7 bytes, 8–15, …, 120–127, and of 128 or more.
     pub fills: Vec<u64>,
+}
+
+/// A cache of buffers, when the work was done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CacheRow {
+    /// The policy in force.
+    pub init_on_alloc: String,
+    /// Its name, by which [`InitOnAlloc::Skip`] knows it.
+    pub name: &'static str,
+    /// Bytes of a buffer.
+    pub size: usize,
+    /// Whether its buffers are cleared before they are used.
+    pub clears: bool,
+    /// Buffers that came from the system, and were not used before.
+    pub fresh: u64,
 }
 
 /// What a run found.
@@ -31,6 +47,8 @@ pub struct Report {
     pub calls: u64,
     /// The places that cleared anything.
     pub rows: Vec<Row>,
+    /// The caches of the engine.
+    pub caches: Vec<CacheRow>,
 }
 
 const NAME: u64 = 0x1000;
@@ -72,7 +90,8 @@ impl Program {
     }
 }
 
-/// Counts the fills of the same work, with the buffers cleared as the engine does and with no opt-out heeded.
+/// Counts the fills of the same work, with the buffers cleared as the engine does (`on`) and with no opt-out heeded (`force`);
+/// once, as the operator wants it, where [`POLICY_VARIABLE`] is set, which overrules both.
 ///
 /// ```
 /// let report = rcuwalk_bench::fills::run(true)?;
@@ -87,8 +106,12 @@ impl Program {
 /// When the engine refuses a call: without memory.
 pub fn run(quick: bool) -> Result<Report, Error> {
     let files = if quick { 200 } else { 5_000 };
-    let mut report = Report { files, calls: 0, rows: Vec::new() };
-    for (name, policy) in [("on", InitOnAlloc::On), ("force", InitOnAlloc::Force)] {
+    let mut report = Report { files, calls: 0, rows: Vec::new(), caches: Vec::new() };
+    let policies = match std::env::var_os(POLICY_VARIABLE) {
+        Some(words) => vec![(words.to_string_lossy().into_owned(), InitOnAlloc::default())],
+        None => vec![("on".to_owned(), InitOnAlloc::On), ("force".to_owned(), InitOnAlloc::Force)],
+    };
+    for (name, policy) in policies {
         let engine = |e| Error::engine("counting fills", b"/", e, "");
         let vfs = Vfs::builder().init_on_alloc(policy).build().map_err(engine)?;
         let task = vfs.task(Cred::root());
@@ -113,9 +136,16 @@ pub fn run(quick: bool) -> Result<Report, Error> {
             let fills: Vec<u64> =
                 counts.iter().enumerate().map(|(i, n)| n - old.map_or(0, |old| old[i])).collect();
             if fills.iter().any(|&n| n != 0) {
-                report.rows.push(Row { init_on_alloc: name, site, fills });
+                report.rows.push(Row { init_on_alloc: name.clone(), site, fills });
             }
         }
+        report.caches.extend(vfs.stats().caches.iter().map(|cache| CacheRow {
+            init_on_alloc: name.clone(),
+            name: cache.name,
+            size: cache.size,
+            clears: cache.clears,
+            fresh: cache.fresh,
+        }));
     }
     Ok(report)
 }
@@ -136,13 +166,21 @@ pub fn render(report: &Report, style: Style) -> String {
     header.push(format!("{}…", 8 * last));
     table.set_header(header);
     for row in &report.rows {
-        let mut cells = vec![comfy_table::Cell::new(row.init_on_alloc), comfy_table::Cell::new(row.site)];
+        let mut cells = vec![comfy_table::Cell::new(&row.init_on_alloc), comfy_table::Cell::new(row.site)];
         cells.push(right(row.fills.iter().sum::<u64>()));
         cells.extend(row.fills[..last].chunks(2).map(|pair| right(pair.iter().sum::<u64>())));
         cells.push(right(row.fills[last]));
         table.add_row(cells);
     }
     let _ = writeln!(out, "{table}");
+    for cache in &report.caches {
+        let cleared = if cache.clears { "cleared before each use" } else { "not cleared" };
+        let _ = writeln!(
+            out,
+            "{}: the cache `{}` of buffers of {} bytes, {cleared}; {} came from the system",
+            cache.init_on_alloc, cache.name, cache.size, cache.fresh
+        );
+    }
     let _ = writeln!(
         out,
         "names up to 191 bytes need no buffer; longer ones come from a cache that opted out of clearing, which `force` overrules"

@@ -14,7 +14,13 @@ Exit codes:
   129, 130, 143    ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM
   141  the reader of standard output went away
 
-Colours and progress bars appear on terminals only; NO_COLOR switches colours off.";
+Environment:
+  NO_COLOR               not empty: no colours; without it, colours and progress bars appear on terminals only
+  RCUWALK_INIT_ON_ALLOC  which buffers are cleared before they are used: on (all but those of caches that opted out; the
+                         default), off, force (all), skip=NAME,... (all but those of the opted-out caches named); whatever
+                         else it says is taken as force
+  RCUWALK_FILL           how small pieces of memory are cleared, instead of what the processor is thought to do best: stores,
+                         rep-stos, vector16, vector32, vector64, memset";
 
 /// The Linux pathname layer, beside the kernel's own.
 #[derive(Debug, Parser)]

@@ -290,7 +290,8 @@ impl<C: Deref<Target = Cache>> DerefMut for Buffer<C> {
 }
 
 impl<C: Deref<Target = Cache>> Drop for Buffer<C> {
-    #[inline]
+    // Out of line: where a name hardly ever has a buffer, finding out is then all that dropping it costs.
+    #[inline(never)]
     fn drop(&mut self) {
         self.cache.pool.give(std::mem::take(&mut self.bytes));
     }

@@ -17,6 +17,7 @@ use crate::pathtable::{PathTable, PathTableOptions};
 use crate::perm::Protected;
 use crate::security::Security;
 use crate::store::{Capacity, InodeInit, Store};
+use crate::syscall::EMBEDDED_NAME_MAX;
 use crate::sysctl::Settings;
 use crate::task::{Ids, Task};
 use crate::trace::Recorder;
@@ -28,7 +29,7 @@ use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::slab::{Cache, CacheInfo, Init, Policy as InitOnAlloc, Slabs};
 use rcuwalk_sync::{Counter, Handle, MODELLED, PerCpu, Racy32};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// Gives the present time. Inode times are stamped with it.
@@ -70,8 +71,7 @@ pub(crate) struct Kernel {
     clock: Clock,
     /// Walks bail on many threads at once, and all for the same reasons.
     bails: PerCpu<[Counter; Bail::ALL.len()]>,
-    /// Buffers for long names. Kernel: fs/dcache.c `names_cachep`.
-    pub(crate) names: Arc<Cache>,
+    pub(crate) names: Names,
     root: Path,
     pub(crate) fs_owners: Registry<FsOwner>,
     pub(crate) users: UserCounts,
@@ -338,7 +338,7 @@ impl VfsBuilder {
             files_owners: Registry::default(),
             clock: self.clock,
             bails: PerCpu::new(),
-            names: names_cache(self.init_on_alloc),
+            names: Names::new(self.init_on_alloc),
             root: Path::default(),
             fs_owners: Registry::default(),
             users: UserCounts::default(),
@@ -366,11 +366,37 @@ impl VfsBuilder {
 pub(crate) const EMPTY_DIR_SIZE: u64 = 40;
 pub(crate) const DIRENT_SIZE: u64 = 20;
 
-/// The cache of buffers for long names, under `policy` or the operator's.
-pub(crate) fn names_cache(policy: InitOnAlloc) -> Arc<Cache> {
-    static NAMES: Site = Site::new("names");
-    let slabs = Slabs::new(policy.or_operators());
-    Arc::new(slabs.cache(&NAMES, PATH_MAX, Init::OptOut))
+/// Buffers for names. Kernel: fs/dcache.c `names_cachep`.
+pub(crate) struct Names {
+    slabs: Slabs,
+    /// Room for any name.
+    pub(crate) whole: Arc<Cache>,
+    /// Room for most; made when a variant wants it.
+    small: OnceLock<Arc<Cache>>,
+}
+
+impl Names {
+    /// The caches, under `policy` or the operator's.
+    pub(crate) fn new(policy: InitOnAlloc) -> Names {
+        let slabs = Slabs::new(policy.or_operators());
+        let whole = Names::cache(&slabs, PATH_MAX);
+        Names { slabs, whole, small: OnceLock::new() }
+    }
+
+    /// [`NameBuffer::Small`](crate::NameBuffer::Small).
+    #[cold]
+    pub(crate) fn small(&self) -> &Arc<Cache> {
+        self.small.get_or_init(|| Names::cache(&self.slabs, EMBEDDED_NAME_MAX))
+    }
+
+    fn cache(slabs: &Slabs, size: usize) -> Arc<Cache> {
+        static NAMES: Site = Site::new("names");
+        Arc::new(slabs.cache(&NAMES, size, Init::OptOut))
+    }
+
+    fn info(&self) -> Vec<CacheInfo> {
+        [&self.whole].into_iter().chain(self.small.get()).map(|cache| cache.info()).collect()
+    }
 }
 
 fn system_time() -> Timespec {
@@ -435,7 +461,7 @@ impl Vfs {
         let (entries, blob_bytes) = self.0.store.usage();
         let count = |bail: Bail| self.0.bails.iter().map(|counts| counts[bail as usize].get()).sum();
         let bails = Bail::ALL.iter().map(|&(bail, name)| (name, count(bail))).collect();
-        let caches = vec![self.0.names.info()];
+        let caches = self.0.names.info();
         let [searches_spared, searches_checked] = [0, 1].map(|i| self.0.searches[i].get());
         Stats {
             entries,

@@ -96,4 +96,4 @@ pub use survey::{Rights, SURVEY_MAX, SurveyTotals, Surveyed};
 pub use sysctl::Sysctl;
 pub use task::Task;
 pub use uapi::{Dirent, OpenHow, Stat, Statx, Timespec};
-pub use variants::{SearchCheck, Variants};
+pub use variants::{NameBuffer, SearchCheck, Variants};

@@ -17,6 +17,20 @@ pub enum SearchCheck {
     Always,
 }
 
+/// Where a name lies that the [raw door](crate::syscall) copies in (S2). Whether buffers of the cache `names` are cleared is
+/// for [`VfsBuilder::init_on_alloc`](crate::VfsBuilder::init_on_alloc) and the operator to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameBuffer {
+    /// In 192 bytes beside what else is known of it, which a few constant stores clear; only a longer one in a buffer of
+    /// `PATH_MAX` bytes from the cache.
+    #[default]
+    Embedded,
+    /// As with [`Embedded`](NameBuffer::Embedded), but the 192 bytes are a buffer from a cache, too.
+    Small,
+    /// In a buffer of `PATH_MAX` bytes from the cache, whatever its length.
+    Whole,
+}
+
 /// Old ways to be taken; none unless set. See [`Vfs::set_variants`](crate::Vfs::set_variants).
 ///
 /// ```
@@ -41,6 +55,8 @@ pub struct Variants {
     pub lookup_twice: bool,
     /// execve(2) allocates the open file before it looks for the path (S5).
     pub early_file: bool,
+    /// Where names behind the [raw door](crate::syscall) lie (S2).
+    pub name_buffer: NameBuffer,
     /// statx(2) behind the [raw door](crate::syscall) stores each field by itself (S7).
     pub field_by_field: bool,
     /// How a walk learns that it may search a directory (S9).
@@ -62,6 +78,8 @@ const SEARCH_MODE: u32 = 1 << 4;
 const SEARCH_ALWAYS: u32 = 1 << 5;
 const COUNT_SEARCHES: u32 = 1 << 6;
 const FIELD_BY_FIELD: u32 = 1 << 7;
+const NAME_SMALL: u32 = 1 << 9;
+const NAME_WHOLE: u32 = 1 << 10;
 /// No variant: set for good where walks have to ask a hook.
 const HOOKED: u32 = 1 << 8;
 
@@ -80,6 +98,8 @@ impl VariantBits {
             (variants.search == SearchCheck::Always, SEARCH_ALWAYS),
             (variants.count_searches, COUNT_SEARCHES),
             (variants.field_by_field, FIELD_BY_FIELD),
+            (variants.name_buffer == NameBuffer::Small, NAME_SMALL),
+            (variants.name_buffer == NameBuffer::Whole, NAME_WHOLE),
         ];
         let hooked = self.0.get() & HOOKED;
         self.0.set(bits.iter().filter(|(on, _)| *on).fold(hooked, |all, (_, bit)| all | bit));
@@ -109,6 +129,15 @@ impl VariantBits {
 
     pub(crate) fn field_by_field(&self) -> bool {
         self.has(FIELD_BY_FIELD)
+    }
+
+    #[inline(always)]
+    pub(crate) fn name_buffer(&self) -> NameBuffer {
+        match self.0.get() & (NAME_SMALL | NAME_WHOLE) {
+            0 => NameBuffer::Embedded,
+            NAME_SMALL => NameBuffer::Small,
+            _ => NameBuffer::Whole,
+        }
     }
 
     /// Whether walks search directories as they do by default, do not count, and ask nobody.

@@ -1,7 +1,8 @@
 //! The old ways give the answers of the new ones.
 
+use rcuwalk::syscall::{SliceMemory, nr};
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, Libc, SearchCheck, Task, Variants, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, Libc, NameBuffer, SearchCheck, Task, Variants, Vfs, WalkMode};
 
 fn every_variant() -> Vec<Variants> {
     let plain = Variants::default();
@@ -14,6 +15,8 @@ fn every_variant() -> Vec<Variants> {
         Variants { search: SearchCheck::Mode, ..plain },
         Variants { search: SearchCheck::Always, ..plain },
         Variants { count_searches: true, ..plain },
+        Variants { name_buffer: NameBuffer::Small, ..plain },
+        Variants { name_buffer: NameBuffer::Whole, ..plain },
     ]
 }
 
@@ -42,6 +45,7 @@ fn tree() -> (Vfs, Vec<String>) {
             format!("{dir}/nothing"),
             format!("{dir}/link/file"),
             format!("{dir}/file/x"),
+            format!("{dir}{}/file", "/.".repeat(150)),
         ]);
     }
     root.setxattr(b"/d6", b"system.posix_acl_access", &acl_without(8), 0).unwrap();
@@ -66,7 +70,10 @@ fn answers(task: &mut Task, path: &str) -> Vec<Result<u64, Errno>> {
     let path = path.as_bytes();
     let search = path.strip_suffix(b"/program").unwrap_or(b"/d0");
     let args: &[&[u8]] = &[b"program"];
+    let mut name = [path, b"\0"].concat();
+    let named = task.syscall(&mut SliceMemory::new(0x1000, &mut name), nr::ACCESS, [0x1000, 0, 0, 0, 0, 0]);
     vec![
+        Ok(named as u64),
         task.stat(path).map(|stat| stat.ino),
         task.access(path, R_OK).map(|()| 0),
         task.access(path, W_OK).map(|()| 0),

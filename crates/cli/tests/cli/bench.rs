@@ -136,6 +136,40 @@ fn fills_are_listed_by_place_and_size() {
     assert!(sites("force").contains(&"names"), "{rows:?}");
     let text = stdout(&rcuwalk(["bench", "--fills", "--quick"]).output().unwrap());
     assert!(text.contains("pages: part of a page") && text.contains("128…"), "{text}");
+    assert!(
+        text.contains("on: the cache `names` of buffers of 4096 bytes, not cleared; 1 came from"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_operator_has_the_last_word_on_what_is_cleared() {
+    use std::os::unix::ffi::OsStrExt;
+    for (words, clears) in [
+        (&b"on"[..], false),
+        (b"off", false),
+        (b"skip=names", false),
+        (b"skip=pages,names", false),
+        (b"force", true),
+        (b"skip=", true),
+        (b"skip=name", true),
+        // Whoever wrote it wanted something: the safe thing.
+        (b"", true),
+        (b"forec", true),
+        (b"OFF", true),
+        (b"o\xffff", true),
+    ] {
+        let mut command = rcuwalk(["bench", "--fills", "--quick", "--json"]);
+        let words = std::ffi::OsStr::from_bytes(words);
+        let output = command.env("RCUWALK_INIT_ON_ALLOC", words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+        let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let [cache] = &record["caches"].as_array().unwrap()[..] else { panic!("{record}") };
+        assert_eq!((&cache["name"], &cache["clears"]), (&"names".into(), &clears.into()), "{words:?}");
+        // And it is done, not only said: buffers that are used again are filled.
+        let rows = record["rows"].as_array().unwrap();
+        assert_eq!(rows.iter().any(|row| row["site"] == "names"), clears, "{words:?}: {rows:?}");
+    }
 }
 
 #[test]

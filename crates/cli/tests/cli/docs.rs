@@ -46,6 +46,9 @@ fn completions_and_manual_pages_come_out() {
     }
     let page = stdout(&rcuwalk(["man"]).output().unwrap());
     assert!(page.contains(".TH rcuwalk 1") && page.contains("141"), "{page}");
+    for variable in ["NO_COLOR", "RCUWALK_INIT_ON_ALLOC", "RCUWALK_FILL"] {
+        assert!(page.contains(variable), "{variable}: {page}");
+    }
     let dir = tempfile::tempdir().unwrap();
     assert!(rcuwalk(["man", "--dir"]).arg(dir.path()).status().unwrap().success());
     let page = std::fs::read_to_string(dir.path().join("rcuwalk-bench.1")).unwrap();

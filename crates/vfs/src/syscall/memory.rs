@@ -4,7 +4,10 @@
 
 use crate::errno::{Errno, Result};
 use crate::getname::{NAME_FAULT, NAME_NO_MEMORY};
+use crate::kernel::Names;
 use crate::uapi::PATH_MAX;
+use crate::variants::NameBuffer;
+use memchr::memchr;
 use rcuwalk_sync::slab::{Buffer, Cache};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,7 +66,7 @@ pub trait UserMemory {
                 done += 1;
                 continue;
             }
-            match room.iter().position(|&byte| byte == 0) {
+            match memchr(0, room) {
                 Some(nul) => return Ok(done + nul),
                 None => done += piece,
             }
@@ -148,7 +151,7 @@ impl UserMemory for SliceMemory<'_> {
         while done < to.len() {
             let here = self.at(from.checked_add(done as u64).ok_or(Errno::EFAULT)?)?;
             let here = &here[..here.len().min(to.len() - done)];
-            let nul = here.iter().position(|&byte| byte == 0);
+            let nul = memchr(0, here);
             let n = nul.unwrap_or(here.len());
             to[done..done + n].copy_from_slice(&here[..n]);
             done += n;
@@ -198,7 +201,7 @@ fn by_pieces(
 /// Names shorter than this need no buffer. Of the 152,523 paths of one `/usr`, one is not: `find /usr | awk 'length > 191'`.
 ///
 /// Kernel: include/linux/fs.h `EMBEDDED_NAME_MAX`.
-const EMBEDDED_NAME_MAX: usize = 192;
+pub(crate) const EMBEDDED_NAME_MAX: usize = 192;
 
 /// A name as it was found in memory. What is wrong with it shows only where the name is used, as in the kernel, whose
 /// calls check their flags first: a name that could not be read stands for [`NAME_FAULT`].
@@ -215,17 +218,21 @@ pub(super) struct Name {
 /// Where a name is, and how long.
 enum Place {
     Embedded(usize),
-    /// All of the buffer if it is too long.
-    Large(Buffer<Arc<Cache>>, usize),
+    /// All of a buffer of [`PATH_MAX`] bytes if it is too long.
+    Buffer(Buffer<Arc<Cache>>, usize),
     /// One of the names that stand for an error.
     Failed(&'static [u8]),
 }
 
 impl Name {
     /// Copies the name at `address`. Kernel: fs/namei.c `getname_flags()`.
-    #[inline]
-    pub(super) fn get(mem: &mut dyn UserMemory, address: u64, names: &Arc<Cache>) -> Name {
+    #[inline(always)]
+    pub(super) fn get(mem: &mut dyn UserMemory, address: u64, names: &Names, buffer: NameBuffer) -> Name {
         let mut name = Name::empty();
+        if buffer != NameBuffer::Embedded {
+            name.at = in_buffer(mem, address, names, buffer);
+            return name;
+        }
         name.at = match mem.strncpy_from_user(&mut name.embedded, address) {
             Ok(len) if len < EMBEDDED_NAME_MAX => Place::Embedded(len),
             Ok(_) => large(mem, address, &name.embedded, names),
@@ -242,20 +249,29 @@ impl Name {
 
 /// A name that begins with `start` and goes on behind it. What was read is not read again: it might have changed.
 #[cold]
-fn large(
-    mem: &mut dyn UserMemory,
-    address: u64,
-    start: &[u8; EMBEDDED_NAME_MAX],
-    names: &Arc<Cache>,
-) -> Place {
-    let Ok(mut buffer) = names.alloc_shared() else { return Place::Failed(&NAME_NO_MEMORY) };
-    buffer[..EMBEDDED_NAME_MAX].copy_from_slice(start);
+fn large(mem: &mut dyn UserMemory, address: u64, start: &[u8], names: &Names) -> Place {
+    let Ok(mut buffer) = names.whole.alloc_shared() else { return Place::Failed(&NAME_NO_MEMORY) };
+    buffer[..start.len()].copy_from_slice(start);
     let rest = address
-        .checked_add(EMBEDDED_NAME_MAX as u64)
-        .and_then(|rest| mem.strncpy_from_user(&mut buffer[EMBEDDED_NAME_MAX..], rest).ok());
+        .checked_add(start.len() as u64)
+        .and_then(|rest| mem.strncpy_from_user(&mut buffer[start.len()..], rest).ok());
     match rest {
-        Some(len) => Place::Large(buffer, (EMBEDDED_NAME_MAX + len).min(PATH_MAX)),
+        Some(len) => Place::Buffer(buffer, (start.len() + len).min(PATH_MAX)),
         None => Place::Failed(&NAME_FAULT),
+    }
+}
+
+/// The old ways to keep a name (S2).
+#[cold]
+fn in_buffer(mem: &mut dyn UserMemory, address: u64, names: &Names, buffer: NameBuffer) -> Place {
+    if buffer == NameBuffer::Whole {
+        return large(mem, address, &[], names);
+    }
+    let Ok(mut small) = names.small().alloc_shared() else { return Place::Failed(&NAME_NO_MEMORY) };
+    match mem.strncpy_from_user(&mut small, address) {
+        Ok(len) if len < EMBEDDED_NAME_MAX => Place::Buffer(small, len),
+        Ok(_) => large(mem, address, &small, names),
+        Err(_) => Place::Failed(&NAME_FAULT),
     }
 }
 
@@ -266,7 +282,7 @@ impl Deref for Name {
     fn deref(&self) -> &[u8] {
         match &self.at {
             Place::Embedded(len) => &self.embedded[..*len],
-            Place::Large(buffer, len) => &buffer[..*len],
+            Place::Buffer(buffer, len) => &buffer[..*len],
             Place::Failed(error) => error,
         }
     }
@@ -328,8 +344,8 @@ mod tests {
         bytes[10] = 0;
         let end = 0x1000 + bytes.len() as u64;
         let mut mem = SliceMemory::new(0x1000, &mut bytes);
-        let names = crate::kernel::names_cache(InitOnAlloc::On);
-        let mut get = |address| Name::get(&mut mem, address, &names);
+        let names = Names::new(InitOnAlloc::On);
+        let mut get = |address| Name::get(&mut mem, address, &names, NameBuffer::Embedded);
         assert_eq!(&*get(0x1000), b"xxxxxxxxxx");
         assert_eq!(get(0x1010).len(), PATH_MAX, "too long for whoever uses it");
         let faulted = get(end - 5);
@@ -337,21 +353,24 @@ mod tests {
         let faulted = get(end - 1000);
         assert_eq!(crate::getname::check_name(&faulted, true), Err(Errno::EFAULT), "a long one");
         assert_eq!(&*get(0x1005), b"xxxxx");
-        assert_eq!(names.info().fresh, 1, "a buffer used again, and only for long names");
+        assert_eq!(names.whole.info().fresh, 1, "a buffer used again, and only for long names");
     }
 
     #[test]
     fn names_of_every_length_around_the_embedded_size() {
-        let names = crate::kernel::names_cache(InitOnAlloc::On);
+        let names = Names::new(InitOnAlloc::On);
         for len in [0, 1, 190, 191, 192, 193, 500, PATH_MAX - 1, PATH_MAX, PATH_MAX + 1] {
             let mut bytes: Vec<u8> = (0..len).map(|i| b'a' + (i % 26) as u8).collect();
             bytes.push(0);
             let expected = bytes[..len.min(PATH_MAX)].to_vec();
             // Where the memory ends must not matter.
             for base in [0x1000, 0x1fff_u64.wrapping_sub(len as u64), u64::MAX - len as u64] {
-                let mut copy = bytes.clone();
-                let mut mem = SliceMemory::new(base, &mut copy);
-                assert_eq!(&*Name::get(&mut mem, base, &names), expected, "{len} at {base:#x}");
+                for buffer in [NameBuffer::Embedded, NameBuffer::Small, NameBuffer::Whole] {
+                    let mut copy = bytes.clone();
+                    let mut mem = SliceMemory::new(base, &mut copy);
+                    let name = Name::get(&mut mem, base, &names, buffer);
+                    assert_eq!(&*name, expected, "{len} at {base:#x}, {buffer:?}");
+                }
             }
         }
     }
@@ -365,10 +384,12 @@ mod tests {
             (InitOnAlloc::Force, true),
             (InitOnAlloc::Off, false),
         ] {
-            let names = crate::kernel::names_cache(policy.clone());
-            names.alloc().expect("memory").fill(b'?');
-            let left = names.alloc().expect("memory").contains(&b'?');
-            assert_eq!((names.info().clears, left), (clears, !clears), "{policy:?}");
+            let names = Names::new(policy.clone());
+            for cache in [&names.whole, names.small()] {
+                cache.alloc().expect("memory").fill(b'?');
+                let left = cache.alloc().expect("memory").contains(&b'?');
+                assert_eq!((cache.info().clears, left), (clears, !clears), "{policy:?}");
+            }
         }
     }
 }

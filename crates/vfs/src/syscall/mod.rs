@@ -40,6 +40,7 @@ use crate::errno::{Errno, Result};
 use crate::task::Task;
 use memory::{Name, copy_out};
 
+pub(crate) use memory::EMBEDDED_NAME_MAX;
 pub use memory::{SliceMemory, UserMemory};
 pub use process::Event;
 
@@ -284,7 +285,8 @@ impl Call<'_> {
     /// The name that an argument points to.
     #[inline(always)]
     fn name(&mut self, i: usize) -> Name {
-        Name::get(self.mem, self.args[i], &self.task.kernel.names)
+        let kernel = &self.task.kernel;
+        Name::get(self.mem, self.args[i], &kernel.names, kernel.variants.name_buffer())
     }
 
     /// A name for which a null pointer is as good as an empty one if `flags` has `AT_EMPTY_PATH`.
