@@ -266,9 +266,9 @@ pub(crate) const CHECKS: &[Step] = &[
         models: &["unlink_vs_open"],
     },
     Step {
-        id: "note-links",
+        id: "note-turns",
         place: "note",
-        what: "under the lock, the check that the links a path led through are still the same",
-        models: &["symlink_swap_vs_walk"],
+        what: "under the lock, the check that the links and directories a path turned at are still the same",
+        models: &["symlink_swap_vs_walk", "rmdir_vs_path_that_goes_up"],
     },
 ];

@@ -62,11 +62,10 @@ impl Meta {
     const STEP: u32 = 1 << 15;
     /// Something is mounted over it, in some namespace. Kernel: `DCACHE_MOUNTED`.
     const MOUNTED: u32 = 1 << 16;
-
-    /// A link that paths of the whole-path table lead through.
-    const REMEMBERED: u32 = 1 << 16;
+    /// A link that paths of the whole-path table lead through, or a directory that they go into and leave by `..`.
+    const REMEMBERED: u32 = 1 << 17;
     /// Of an entry of the whole-path table: it answers only who follows links.
-    const FOLLOWED: u32 = 1 << 17;
+    const FOLLOWED: u32 = 1 << 18;
 
     /// Of no dentry.
     pub(crate) const NONE: Meta = Meta(0);
@@ -346,10 +345,10 @@ impl Store {
         d.meta.set(Meta(d.meta.get()).with_mounted(yes).0);
     }
 
-    /// Notes that paths of the whole-path table lead through a link. That is no change of the dentry: only who holds the
-    /// name space lock asks for it.
-    pub(crate) fn set_remembered(&self, _: &Namespace, link: Handle) {
-        let d = self.dentry(link);
+    /// Notes that paths of the whole-path table turn at a link, or at a directory that they leave by `..`. That is no change
+    /// of the dentry: only who holds the name space lock asks for it.
+    pub(crate) fn set_remembered(&self, _: &Namespace, turn: Handle) {
+        let d = self.dentry(turn);
         d.meta.set(Meta(d.meta.get()).with_remembered().0);
     }
 

@@ -160,40 +160,53 @@ impl Position {
     }
 }
 
-/// A [`Walk`] that is over, in two registers: a `Result` of this size would be stored by fields and then loaded by sixteen bytes,
-/// which waits for the stores.
+/// Four words in two registers. As a structure they would be returned by way of memory: stored one by one and loaded in pairs,
+/// which waits until the stores are done.
 #[derive(Clone, Copy)]
-struct Ended(u64, u64);
+struct Words(u64, u64);
+
+impl Words {
+    #[inline(always)]
+    fn new([a, b, c, d]: [u32; 4]) -> Words {
+        Words(u64::from(a) | u64::from(b) << 32, u64::from(c) | u64::from(d) << 32)
+    }
+
+    #[inline(always)]
+    fn get(self) -> [u32; 4] {
+        [self.0 as u32, (self.0 >> 32) as u32, self.1 as u32, (self.1 >> 32) as u32]
+    }
+}
+
+/// A [`Walk<Position>`] that an out-of-line function returns.
+#[derive(Clone, Copy)]
+struct Ended(Words);
 
 impl From<Walk<Position>> for Ended {
     #[inline(always)]
     fn from(walk: Walk<Position>) -> Ended {
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        match walk {
-            Ok(Position { mnt, seen }) => Ended(pair(mnt, seen.dentry), pair(seen.seq, seen.meta.0)),
+        Ended(Words::new(match walk {
+            Ok(Position { mnt, seen }) => [mnt, seen.dentry, seen.seq, seen.meta.0],
             // No mount has number 0.
-            Err(Stop::Fail(errno)) => Ended(0, errno.raw() as u64),
-            Err(Stop::Retry(bail)) => Ended(0, pair(0, bail as u32)),
-        }
+            Err(Stop::Fail(errno)) => [0, 0, 0, errno.raw() as u32],
+            Err(Stop::Retry(bail)) => [0, 1, 0, bail as u32],
+        }))
     }
 }
 
 impl Ended {
     #[inline(always)]
     fn walk(self) -> Walk<Position> {
-        let Ended(place, told) = self;
-        if place as u32 == 0 {
-            return Err(self.stop());
+        match self.0.get() {
+            [0, kind, _, why] => Err(Ended::stop(kind, why)),
+            [mnt, dentry, seq, meta] => Ok(Position { mnt, seen: Seen { dentry, seq, meta: Meta(meta) } }),
         }
-        let seen = Seen { dentry: (place >> 32) as u32, seq: told as u32, meta: Meta((told >> 32) as u32) };
-        Ok(Position { mnt: place as u32, seen })
     }
 
     #[cold]
-    fn stop(self) -> Stop {
-        match Errno::from_raw(self.1 as i32) {
-            Some(errno) => Stop::Fail(errno),
-            None => Stop::Retry(Bail::ALL[(self.1 >> 32) as usize].0),
+    fn stop(kind: u32, why: u32) -> Stop {
+        match Errno::from_raw(why as i32) {
+            Some(errno) if kind == 0 => Stop::Fail(errno),
+            _ => Stop::Retry(Bail::ALL[why as usize].0),
         }
     }
 }
@@ -249,14 +262,22 @@ pub(crate) struct Nameidata<'a> {
     pub(crate) m_seq: u32,
     /// Renames there had been when the walk started, for scoped lookups.
     renames: u32,
-    /// The first links that were followed.
-    links: [Seen; LINKS],
+    /// What the walk turned at, which marks have to tell the end of: links that were followed, directories that were left by
+    /// `..`. Not one that `..` led to: it does not end before what was left for it.
+    turns: [Seen; TURNS],
+    turned: u32,
+    /// The directory that `..` led to last.
+    up: Handle,
+    /// A link at the end of the path was followed.
+    trailing: bool,
     /// The walk depended on more than an entry of the whole-path table can tell.
     untold: bool,
+    /// Where a name was missing, and the count of the directory's entries as of which it was.
+    missing: Option<(Position, u32)>,
 }
 
-/// How many links a remembered path may lead through.
-const LINKS: usize = 2;
+/// How often a remembered path may turn.
+const TURNS: usize = 4;
 
 /// The longest chain of links that is followed.
 const MAXSYMLINKS: u32 = 40;
@@ -285,8 +306,12 @@ impl<'a> Nameidata<'a> {
             total_links: 0,
             m_seq,
             renames,
-            links: [Seen { dentry: 0, seq: 0, meta: Meta::NONE }; LINKS],
+            turns: [Seen { dentry: 0, seq: 0, meta: Meta::NONE }; TURNS],
+            turned: 0,
+            up: 0,
+            trailing: false,
             untold: false,
+            missing: None,
         }
     }
 
@@ -422,13 +447,19 @@ impl<'a> Nameidata<'a> {
         }
         match self.at {
             At::Cwd if self.lookup.resolve == 0 => self.start_at::<RCU>(Place::Pwd),
-            _ => self.path_init_slow::<RCU>(path, absolute),
+            _ => self.path_init_slow::<RCU>(path, absolute).walk(),
         }
     }
 
-    /// Starts with a descriptor or with `RESOLVE_*` flags.
     #[cold]
-    fn path_init_slow<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Walk<Position> {
+    #[inline(never)]
+    fn path_init_slow<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Ended {
+        Ended::from(self.path_init_at::<RCU>(path, absolute))
+    }
+
+    /// Starts with a descriptor or with `RESOLVE_*` flags.
+    #[inline(always)]
+    fn path_init_at<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Walk<Position> {
         let resolve = self.lookup.resolve;
         if absolute && resolve & RESOLVE_BENEATH != 0 {
             return Err(Stop::Fail(Errno::EXDEV));
@@ -584,7 +615,7 @@ impl<'a> Nameidata<'a> {
     ///
     /// Kernel: fs/namei.c `lookup_fast()`, `lookup_slow()`.
     #[inline(always)]
-    pub(crate) fn lookup_fast<const RCU: bool>(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+    pub(crate) fn lookup_fast<const RCU: bool>(&mut self, at: Position, name: Name<'_>) -> Walk<Seen> {
         if !RCU {
             let found = self.lookup_ref(at, name);
             if self.kernel.is_recording() {
@@ -604,7 +635,7 @@ impl<'a> Nameidata<'a> {
     /// Looks again for a name that was not found, so that the miss can be believed: with the directory's entries and the
     /// table unchanged from before the look to after it. The first look pays for none of this, since most names exist.
     #[inline(never)]
-    fn prove_missing(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+    fn prove_missing(&mut self, at: Position, name: Name<'_>) -> Walk<Seen> {
         let store = &self.kernel.store;
         let dir = store.inode(store.d_inode(at.seen.dentry));
         let (entries, table) = (dir.seq.begin(), store.chains.begin());
@@ -624,11 +655,12 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Retry(Bail::DirChanged));
         }
         self.revalidate(at.seen)?;
+        self.missing = Some((at, entries));
         Err(Stop::Fail(self.missing(at, name, dead)))
     }
 
     /// [`lookup_fast`](Self::lookup_fast) holding references: tries without the lock, then takes it.
-    fn lookup_ref(&self, at: Position, name: Name<'_>) -> Walk<Seen> {
+    fn lookup_ref(&mut self, at: Position, name: Name<'_>) -> Walk<Seen> {
         let store = &self.kernel.store;
         for _ in 0..3 {
             match store.d_lookup_rcu(at.seen.dentry, name) {
@@ -782,7 +814,6 @@ impl<'a> Nameidata<'a> {
 
     /// Steps to the parent. Kernel: fs/namei.c `handle_dots()`, `follow_dotdot()`.
     fn follow_dotdot<const RCU: bool>(&mut self, at: Position) -> Walk<Position> {
-        self.untold = true;
         let root = self.root::<RCU>()?;
         let from = if at.path() == root.path() {
             None
@@ -794,11 +825,15 @@ impl<'a> Nameidata<'a> {
         let parent = match from {
             None => self.stay_in_root::<RCU>(at)?,
             Some(from) => {
+                if from.seen.dentry != self.up {
+                    self.turn(from.seen);
+                }
                 let parent = self.step_up::<RCU>(from)?;
                 self.path_connected::<RCU>(from, parent.seen.dentry)?;
                 parent
             }
         };
+        self.up = parent.seen.dentry;
         self.tell::<RCU>(|kernel| Event::Up { to: kernel.spot(parent.path()) });
         let over = self.cross::<RCU>(parent)?;
         let store = &self.kernel.store;
@@ -807,6 +842,15 @@ impl<'a> Nameidata<'a> {
             return Err(Stop::Fail(Errno::EAGAIN));
         }
         Ok(over)
+    }
+
+    /// Notes a place whose end would turn the walk aside, without a count that says so.
+    fn turn(&mut self, at: Seen) {
+        match self.turns.get_mut(self.turned as usize) {
+            Some(turn) => *turn = at,
+            None => self.untold = true,
+        }
+        self.turned += 1;
     }
 
     /// `..` leads nowhere from the root of the walk, but to what is mounted over it.
@@ -1021,10 +1065,9 @@ impl<'a> Nameidata<'a> {
             }
             self.kernel.touch_now(inode, Touch::A);
         }
-        match self.links.get_mut(self.total_links as usize - 1) {
-            Some(followed) if certain => *followed = link,
-            _ => self.untold = true,
-        }
+        self.turn(link);
+        self.trailing |= trailing;
+        self.untold |= !certain;
         let mut path = Vec::new();
         store.link_body(inode, &mut path)?;
         self.tell::<RCU>(|kernel| Event::Link { link: kernel.spot(place), body: path.clone(), trailing });
@@ -1111,6 +1154,29 @@ struct Stretch {
     at: Seen,
     start: usize,
     halt: Halt,
+}
+
+impl Stretch {
+    /// For the way to or from an out-of-line function.
+    #[inline(always)]
+    fn words(self) -> Words {
+        let Stretch { at, start, halt } = self;
+        // A path has at most PATH_MAX bytes.
+        Words::new([start as u32 * 4 + halt as u32, at.dentry, at.seq, at.meta.0])
+    }
+}
+
+impl From<Words> for Stretch {
+    #[inline(always)]
+    fn from(words: Words) -> Stretch {
+        let [stand, dentry, seq, meta] = words.get();
+        let halt = match stand % 4 {
+            0 => Halt::Undecided,
+            1 => Halt::Found,
+            _ => Halt::Missing,
+        };
+        Stretch { at: Seen { dentry, seq, meta: Meta(meta) }, start: (stand / 4) as usize, halt }
+    }
 }
 
 /// The error for a name that is not there: in a removed directory nothing can be looked up, otherwise the file system
@@ -1262,38 +1328,48 @@ impl<'a> Walker<'a> {
         m_seq: u32,
         question: Option<Question>,
     ) -> Walk<Position> {
-        let store = &self.kernel.store;
         let mut nd = Nameidata::new(self, at, lookup);
         nd.m_seq = m_seq;
         let start = nd.path_init::<true>(path)?;
         let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
-        // Before the proof that the name is missing, which then is of this count at the latest.
-        let entries = question.map_or(0, |_| store.inode(store.d_inode(stretch.at.dentry)).seq.begin());
-        let answer = self.finish_walk(&mut nd, start.mnt, path, stretch);
-        let mut mnt = start.mnt;
+        let answer = match stretch.halt {
+            Halt::Found if !lookup.directory || stretch.at.meta.is_dir() => {
+                Ok(Position { mnt: start.mnt, seen: stretch.at })
+            }
+            _ => self.finish_walk(&mut nd, start.mnt, path, stretch.words()).walk(),
+        };
         // The process may have moved since it was asked from where the path starts.
         let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path()) else {
             return answer;
         };
-        let led = match (stretch.halt, &answer) {
-            (Halt::Found, Ok(_)) => Led::To(stretch.at),
-            (Halt::Undecided, Ok(position)) if lookup.follow && nd.is_told(from, *position) => {
-                mnt = position.mnt;
-                Led::Followed(position.seen)
+        let (mnt, led) = match (&answer, nd.missing) {
+            (Ok(to), _) if nd.is_told(from, *to) => match to.seen {
+                seen if nd.trailing => (to.mnt, Led::Followed(seen)),
+                // Only who does not follow it is led to a link.
+                seen if seen.meta.file_type() == S_IFLNK => return answer,
+                seen => (to.mnt, Led::To(seen)),
+            },
+            (Err(Stop::Fail(pathtable::MISSING)), Some((dir, entries)))
+                if nd.is_told(from, dir) && dir.mnt == start.mnt && !nd.trailing =>
+            {
+                (dir.mnt, Led::Missing { dir: dir.seen, entries })
             }
-            (Halt::Missing, Err(Stop::Fail(pathtable::MISSING))) => Led::Missing { dir: stretch.at, entries },
             _ => return answer,
         };
         if self.kernel.store.paths.admits(sign) {
-            let links = &nd.links[..nd.total_links as usize];
-            self.note(sign, as_of, mnt, led, links);
+            self.note(sign, as_of, mnt, led, &nd.turns[..nd.turned as usize]);
         }
         answer
     }
 
     /// What remains of a lookup after its plain part.
+    #[inline(never)]
+    fn finish_walk(&self, nd: &mut Nameidata<'_>, mnt: Handle, path: &[u8], stretch: Words) -> Ended {
+        Ended::from(self.general_walk(nd, mnt, path, stretch.into()))
+    }
+
     #[inline(always)]
-    fn finish_walk(
+    fn general_walk(
         &self,
         nd: &mut Nameidata<'_>,
         mnt: Handle,
@@ -1302,12 +1378,12 @@ impl<'a> Walker<'a> {
     ) -> Walk<Position> {
         let position = Position { mnt, seen: stretch.at };
         match stretch.halt {
-            Halt::Found if nd.lookup.directory && !stretch.at.meta.is_dir() => {
+            // But it is no directory.
+            Halt::Found => {
                 nd.revalidate(stretch.at)?;
                 self.kernel.mount_used(position.mnt);
                 return Err(Stop::Fail(Errno::ENOTDIR));
             }
-            Halt::Found => return Ok(position),
             Halt::Missing => {
                 let component = self.kernel.store.component(path, stretch.start);
                 // If it came into being meanwhile, the walk goes on.
@@ -1385,11 +1461,22 @@ impl<'a> Walker<'a> {
         if self.kernel.variants.plain_search() {
             return self.walk_names::<LAST, STORED>(mnt, from, path, start);
         }
-        self.walk_variant::<LAST>(mnt, from, path, start)
+        Stretch::from(self.walk_variant_words::<LAST>(mnt, from, path, start))
     }
 
     #[cold]
     #[inline(never)]
+    fn walk_variant_words<const LAST: bool>(
+        &self,
+        mnt: Handle,
+        from: Seen,
+        path: &[u8],
+        start: usize,
+    ) -> Words {
+        self.walk_variant::<LAST>(mnt, from, path, start).words()
+    }
+
+    #[inline(always)]
     fn walk_variant<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
         if self.kernel.variants.count_searches() || self.kernel.is_hooked() {
             return Stretch { at: from, start, halt: Halt::Undecided };

@@ -33,11 +33,14 @@
 //!
 //! **Links.** A path that leads through links enters too, if following them is certain to write nothing and to be allowed as
 //! long as no directory changes: on mounts without access times, and not at the end of a path in a sticky directory that
-//! anybody may write to. The links are marked, and a marked one that loses its name opens `path_seq`. Such an entry answers
-//! who follows links only.
+//! anybody may write to. The links are marked, and a marked one that loses its name opens `path_seq`. An entry of a path that
+//! ends in a link answers who follows links only.
 //!
-//! Not remembered: paths through `..`, relative ones that a link sends to the root, refusals, and what is missing behind a
-//! link or a mount.
+//! **`..`** leads where it leads as long as no directory moves; but the one that it leaves may be removed, as nothing of the
+//! rest is in it. So that one is marked too.
+//!
+//! Not remembered: relative paths with `..` or with links to the root, since the root is not in the signature; refusals; links
+//! themselves; and what is missing behind a mount or where a link at the end leads.
 
 use crate::dcache::{Meta, Seen};
 use crate::errno::{Errno, Result};

@@ -145,7 +145,7 @@ pub(crate) struct Store {
     /// Changes with every rename, for lookups that must not see one.
     pub(crate) rename_seq: SeqCount,
     /// Changes with all that can turn a walk aside on its way, or forbid it: a directory's name, parent, mode, owner or
-    /// ACL, the name of a link that is remembered.
+    /// ACL, the name of a link or the end of a directory that remembered paths turn at.
     pub(crate) path_seq: SeqCount,
     pub(crate) stamps: Stamps,
     /// Where paths led that were walked before.
@@ -475,9 +475,9 @@ impl Store {
     ///
     /// Kernel: fs/dcache.c `d_drop()`.
     pub(crate) fn d_drop(&self, ns: &mut Namespace, dentry: Handle) {
-        // A directory that is dropped is empty.
-        let link = Meta(self.dentry(dentry).meta.get()).is_remembered();
-        let _paths = link.then(|| self.open_paths(ns));
+        // A directory that is dropped is empty: paths can only have left it again.
+        let turned_at = Meta(self.dentry(dentry).meta.get()).is_remembered();
+        let _paths = turned_at.then(|| self.open_paths(ns));
         self.d_unhash(ns, dentry);
         if let Some(feed) = &mut ns.feed {
             feed.unlinked(self.d_inode(dentry));

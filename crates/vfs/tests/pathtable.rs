@@ -385,6 +385,99 @@ fn mounts_on_the_way_are_crossed() {
     assert_ne!(look(&user, "/a/b/c/f"), Ok(covered));
 }
 
+/// Looks `path` up, which the table must know then, and makes sure that it does: it learns nothing from a further lookup.
+fn look_known(task: &Task, path: &str) -> Result<u64, Errno> {
+    let before = remembered(task);
+    let answer = look(task, path);
+    assert!(remembered(task) > before, "{path} was not learnt");
+    let known = remembered(task);
+    assert_eq!(look(task, path), answer);
+    assert_eq!(remembered(task), known, "{path} was not known");
+    answer
+}
+
+#[test]
+fn paths_that_go_up_again_are_remembered() {
+    let (vfs, root, user) = tree();
+    root.mkdir(b"/a/x", 0o755).unwrap();
+    root.mkdir(b"/a/x/y", 0o755).unwrap();
+    let file = look(&root, "/a/b/c/f").unwrap();
+    let up = ["/a/x/../b/c/f", "/a/x/y/../../b/c/f", "/../a/b/../b/c/../c/f", "/a/b/c/../../x/y/../../b/c/f"];
+    let through = |ino: Result<u64, Errno>| {
+        let found = up.map(|path| [look(&root, path), look(&user, path)]);
+        assert!(found[..2].iter().all(|found| *found == [ino; 2]), "{found:?}, not {ino:?}");
+    };
+    assert!(up.iter().all(|path| look_known(&root, path) == Ok(file) && look_known(&user, path) == Ok(file)));
+    assert_eq!(look_known(&root, "/a/b/.."), look(&root, "/a"));
+    assert_eq!(look_known(&root, "/a/x/../b/c/none"), Err(Errno::ENOENT));
+    assert_eq!(look_known(&root, "/a/none/../b/c/f"), Err(Errno::ENOENT));
+    touch(&root, "/a/b/c/none");
+    assert!(look(&root, "/a/x/../b/c/none").is_ok());
+    // What was left goes away, or becomes something else, or is forbidden; the file stays where it is.
+    root.rmdir(b"/a/x/y").unwrap();
+    assert_eq!(look(&root, up[1]), Err(Errno::ENOENT));
+    assert_eq!(look(&root, up[0]), Ok(file));
+    root.rmdir(b"/a/x").unwrap();
+    through(Err(Errno::ENOENT));
+    touch(&root, "/a/x");
+    through(Err(Errno::ENOTDIR));
+    root.unlink(b"/a/x").unwrap();
+    root.mkdir(b"/a/x", 0o755).unwrap();
+    root.mkdir(b"/a/x/y", 0o755).unwrap();
+    through(Ok(file));
+    root.mkdir(b"/z", 0o755).unwrap();
+    root.rename(b"/z", b"/a/x/y").unwrap();
+    through(Ok(file));
+    root.chmod(b"/a/x", 0o600).unwrap();
+    assert_eq!([up[0], up[1]].map(|path| look(&user, path)), [Err(Errno::EACCES); 2]);
+    root.chmod(b"/a/x", 0o755).unwrap();
+    root.rename(b"/a/x", b"/x").unwrap();
+    through(Err(Errno::ENOENT));
+    root.symlink(b"/x", b"/a/x").unwrap();
+    assert_eq!(look(&root, up[0]), Err(Errno::ENOENT), "up from where the link leads");
+    root.unlink(b"/a/x").unwrap();
+    root.rename(b"/x", b"/a/x").unwrap();
+    through(Ok(file));
+    // Up from the root of a mount, to what it covers.
+    root.mount(b"none", b"/a/x/y", b"tmpfs", 0, b"").unwrap();
+    through(Ok(file));
+    root.mkdir(b"/a/x/y/in", 0o755).unwrap();
+    let inside = look_known(&user, "/a/x/y/in/../..").unwrap();
+    assert_eq!(Ok(inside), look(&root, "/a/x"));
+    root.umount2(b"/a/x/y", 0).unwrap();
+    assert_eq!(look(&user, "/a/x/y/in/../.."), Err(Errno::ENOENT));
+    through(Ok(file));
+    // Who has another root is held by it.
+    let inner = vfs.task(Cred::root());
+    inner.chdir(b"/a/b").unwrap();
+    assert_eq!(look(&inner, "../b/c/f"), Ok(file));
+    inner.chroot(b"/a/b").unwrap();
+    assert_eq!(look(&inner, "../b/c/f"), Err(Errno::ENOENT));
+    assert_eq!(look_known(&inner, "/../../c/f"), Ok(file));
+}
+
+#[test]
+fn a_directory_that_is_missing_on_the_way_is_remembered() {
+    let (_vfs, root, user) = tree();
+    for path in ["/a/none/f", "/a/none/../b/c/f", "/a/none/"] {
+        assert_eq!(look_known(&user, path), Err(Errno::ENOENT), "{path}");
+    }
+    root.mkdir(b"/a/none", 0o700).unwrap();
+    touch(&root, "/a/none/f");
+    assert_eq!(look(&user, "/a/none/f"), Err(Errno::EACCES));
+    assert!(look(&root, "/a/none/f").is_ok());
+    assert!(look(&user, "/a/none/").is_ok());
+    assert_eq!(look(&user, "/a/none/../b/c/f"), Err(Errno::EACCES));
+    root.chmod(b"/a/none", 0o755).unwrap();
+    assert!(look(&user, "/a/none/../b/c/f").is_ok());
+    // A link that leads nowhere is there for who does not follow it.
+    root.symlink(b"nowhere", b"/a/dangling").unwrap();
+    assert_eq!(look(&user, "/a/dangling"), Err(Errno::ENOENT));
+    assert!(user.lstat(b"/a/dangling").is_ok());
+    touch(&root, "/a/nowhere");
+    assert_eq!(look(&user, "/a/dangling"), look(&user, "/a/nowhere"));
+}
+
 /// More paths than there is room for, so that entries change hands while they are read.
 #[test]
 fn an_entry_that_is_replaced_is_not_believed() {
@@ -441,7 +534,12 @@ fn random_changes(seed: u64) {
             let depth = 1 + random(3);
             (0..depth).map(|_| format!("/{}", names[random(3)])).collect::<String>()
         };
-        let (one, two, asked) = (path(), path(), [path(), path(), path()]);
+        let (one, two) = (path(), path());
+        let mut winding = || {
+            let depth = 1 + random(4);
+            (0..depth).map(|_| format!("/{}", ["a", "b", "c", ".."][random(4)])).collect::<String>()
+        };
+        let asked = [winding(), winding(), winding()];
         let (one, two) = (one.as_bytes(), two.as_bytes());
         // Most fail, which is fine: what is asked is whether table and walk agree.
         let _ = match random(14) {

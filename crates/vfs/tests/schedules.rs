@@ -98,7 +98,7 @@ impl Survey {
         let mut entries = Vec::new();
         while root.getdents(fd, &mut entries, 64).unwrap() != 0 {}
         root.close(fd).unwrap();
-        let mut names = BTreeMap::new();
+        let mut names = BTreeMap::from([("..", root.stat(format!("{path}/..").as_bytes()).unwrap().ino)]);
         let passed_over = [&b"."[..], b"..", ELSEWHERE.as_bytes()];
         for entry in entries.iter().filter(|entry| !passed_over.contains(&&entry.name[..])) {
             let name = name(&entry.name);
@@ -461,6 +461,16 @@ races! {
         ],
         questions: [(Stat, "/l/f"), (Stat, "/l/f")],
         reached: ["/l/f → /a/f", "/l/f → /b/g", "/l/f → missing"],
+    }
+    /// The directory that a path goes into and leaves again, and what it comes to.
+    rmdir_vs_path_that_goes_up {
+        tree: |root| {
+            ["/d", "/d/e"].iter().for_each(|path| mkdir(root, path));
+            touch(root, "/d/f");
+        },
+        changes: [|root| root.rmdir(b"/d/e").unwrap(), |root| mkdir(root, "/d/e"), |root| root.rmdir(b"/d/e").unwrap()],
+        questions: [(Stat, "/d/e/../f"), (Stat, "/d/e/../f"), (Stat, "/d/e/../f")],
+        reached: ["/d/e/../f → /d/f", "/d/e/../f → missing"],
     }
     exchange_vs_remembered_path {
         tree: |root| {

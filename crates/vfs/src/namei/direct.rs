@@ -126,9 +126,9 @@ impl<'a> Walker<'a> {
         true
     }
 
-    /// Tells the whole-path table where a path led, through these links, if it still does.
+    /// Tells the whole-path table where a path led that turned at these links and directories, if it still does.
     #[cold]
-    pub(super) fn note(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led, links: &[Seen]) {
+    pub(super) fn note(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led, turns: &[Seen]) {
         let (kernel, store) = (self.kernel, &self.kernel.store);
         // Nothing changes under the lock. Where somebody else has it, next time will do.
         let Some(ns) = store.try_lock() else { return };
@@ -143,10 +143,10 @@ impl<'a> Walker<'a> {
         let gone = |seen: &Seen| store.dentry(seen.dentry).seq.retry(seen.seq);
         let moved = store.path_seq.retry(as_of.path_seq)
             || kernel.mounts.seq.retry(as_of.m_seq)
-            || step!("note-links", links.iter().any(gone))
+            || step!("note-turns", turns.iter().any(gone))
             || step!("note-dentry", gone(&seen));
         if !added && !moved {
-            links.iter().for_each(|link| store.set_remembered(&ns, link.dentry));
+            turns.iter().for_each(|turn| store.set_remembered(&ns, turn.dentry));
             store.paths.enter(store, &ns, sign, as_of, mnt, led);
         }
     }
