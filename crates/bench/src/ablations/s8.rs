@@ -103,8 +103,8 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     }
     let note = "Credentials are asked which namespace they have, each when the one before has answered, so that a load behind a \
                 load is what is timed. A check that only branches on the answer hides much of it behind the predicted branch: \
-                for whole calls there is no gain to be seen here. Cold, what other programs do to the shared cache is more \
-                than the extra load, and nothing is claimed. The old way exists here alone: in the engine a credential has its \
-                namespace.";
+                for whole calls there is no gain to be seen here. Cold, both sides wait for the shared \
+                cache; how long is up to what other programs leave there, and nothing is claimed. The old way exists here \
+                alone: in the engine a credential has its namespace.";
     Ok(Outcome { points, note: note.into() })
 }

@@ -183,14 +183,15 @@ impl Running {
         if line.trim() != "ready" {
             return Err(running.stderr());
         }
-        let first = running.connect().map_err(said)?;
+        let first = running.connect().map_err(|e| format!("{}: {}", said(e), running.stderr()))?;
         running.give_back(first);
         Ok(running)
     }
 
-    /// The program as who makes a call, by that many threads, if it can.
+    /// The program as who makes a call, by that many threads, if it can, and still runs.
     pub(super) fn asked(&self, call: Call, threads: usize) -> Option<Box<dyn Contender + '_>> {
-        if call == Call::Access && !self.access || threads > 1 && !self.threads {
+        let can = (call != Call::Access || self.access) && (threads == 1 || self.threads);
+        if !can || self.last_words().is_some() {
             return None;
         }
         // The lists of the last situation are gone, and others may lie where they lay.
