@@ -191,7 +191,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
-/// The checks of the engine's own walk, each in a `step!`, and the races in `crates/vfs/tests/schedules.rs` that need it.
+/// The checks of the engine's own walk, and what a change does so that they notice, each in a `step!`, and the races in `crates/vfs/tests/schedules.rs` that need it.
 pub(crate) const CHECKS: &[Step] = &[
     Step {
         id: "revalidate",
@@ -246,6 +246,18 @@ pub(crate) const CHECKS: &[Step] = &[
         place: "Kernel::legitimize",
         what: "the check of the mounts' count after the reference to the mount was taken",
         models: &["mount_vs_walk"],
+    },
+    Step {
+        id: "change-bit",
+        place: "change_inode",
+        what: "deciding anew who may search a directory whose mode or ACL changed",
+        models: &["setfacl_vs_walk", "chmod_vs_walk"],
+    },
+    Step {
+        id: "change-paths",
+        place: "change_inode",
+        what: "the change of the count of what remembered paths lead through",
+        models: &["setfacl_vs_walk", "chmod_vs_walk"],
     },
     Step {
         id: "remembered-stamp",

@@ -18,7 +18,8 @@ use crate::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
-    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, type_stable,
+    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, step,
+    type_stable,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -744,11 +745,11 @@ impl Store {
         let dentry = if is_dir { self.inode_rest(inode).alias.get() } else { 0 };
         let alias = self.dentry(dentry);
         // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
-        let _paths = is_dir.then(|| self.open_paths(ns));
+        let _paths = step!("change-paths", is_dir).then(|| self.open_paths(ns));
         let _bit = is_dir.then(|| self.open_dentry(ns, dentry));
         let _inode = self.open_inode(ns, inode);
         change(i, ns);
-        if is_dir {
+        if step!("change-bit", is_dir) {
             let open = i.everyone_may_search();
             alias.meta.set(Meta(alias.meta.get()).with_may_search(open).0);
         }

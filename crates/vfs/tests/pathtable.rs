@@ -1,5 +1,7 @@
 //! The whole-path table: what it answers is what the walk answers, whatever changed in between.
 
+mod setfacl;
+
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, MountOptions, PathTableOptions, Sysctl, Task, Vfs, WalkMode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,18 +96,14 @@ fn a_change_of_a_directory_on_the_way_is_noticed() {
     assert_eq!(look(&user, "/a/b/c/f"), Err(Errno::EACCES));
     root.chmod(b"/a/b", 0o755).unwrap();
     assert!(look(&user, "/a/b/c/f").is_ok());
-    // An ACL that keeps the user out: user::rwx, user:1000:---, group::r-x, mask::r-x, other::r-x.
-    let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in
-        [(1u16, 7u16, u32::MAX), (2, 0, 1000), (4, 5, u32::MAX), (16, 5, u32::MAX), (32, 5, u32::MAX)]
-    {
-        acl.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
-        acl.extend(id.to_le_bytes());
-    }
-    root.setxattr(b"/a/b", b"system.posix_acl_access", &acl, 0).unwrap();
+    setfacl::keep_out(&root, b"/a/b", 1000).unwrap();
     assert_eq!(look(&user, "/a/b/c/f"), Err(Errno::EACCES));
-    root.removexattr(b"/a/b", b"system.posix_acl_access").unwrap();
+    setfacl::clear(&root, b"/a/b").unwrap();
     assert!(look(&user, "/a/b/c/f").is_ok());
+    setfacl::let_in(&root, b"/a/b", 1000).unwrap();
+    assert!(look(&user, "/a/b/c/f").is_ok());
+    setfacl::clear(&root, b"/a/b").unwrap();
+    assert_eq!(look(&user, "/a/b/c/f"), Err(Errno::EACCES), "the mode is what the ACL left");
 }
 
 #[test]
@@ -542,7 +540,7 @@ fn random_changes(seed: u64) {
         let asked = [winding(), winding(), winding()];
         let (one, two) = (one.as_bytes(), two.as_bytes());
         // Most fail, which is fine: what is asked is whether table and walk agree.
-        let _ = match random(14) {
+        let _ = match random(17) {
             0..=2 => root.mkdir(one, [0o700, 0o755, 0o711][random(3)]),
             3 | 4 => root.creat(one, 0o644).and_then(|fd| root.close(fd)),
             5 | 6 => root.chmod(one, [0o700, 0o755, 0o070, 0o007][random(4)]),
@@ -552,6 +550,9 @@ fn random_changes(seed: u64) {
             10 => root.unlink(one).or_else(|_| root.rmdir(one)),
             11 => root.symlink(two, one),
             12 => root.mount(two, one, b"", MS_BIND, b""),
+            13 => setfacl::keep_out(&root, one, 1 + random(2) as u32),
+            14 => setfacl::let_in(&root, one, 1 + random(2) as u32),
+            15 => setfacl::clear(&root, one),
             _ => root.umount2(one, MNT_DETACH),
         };
         if random(50) == 0 {
@@ -572,7 +573,16 @@ fn random_changes(seed: u64) {
     assert!(remembered > 500, "{remembered} remembered");
 }
 
-/// A reader of a remembered path, while the directory on its way is closed and opened, and moved away and back: after
+/// Ends the noise, also when the test panics.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A reader of a remembered path, while the directory on its way is closed and opened by mode and by ACL, and moved away and back: after
 /// each change the reader, told of it, must not see the state before.
 #[test]
 fn what_was_changed_before_is_seen_after() {
@@ -581,6 +591,7 @@ fn what_was_changed_before_is_seen_after() {
     std::thread::scope(|scope| {
         let noise = root.thread();
         let stop = &stop;
+        let _ending = Ending(stop);
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let _ = noise.stat(b"/a/b/c/f");
@@ -592,6 +603,10 @@ fn what_was_changed_before_is_seen_after() {
             assert_eq!(user.stat(b"/a/b/c/f").map(|_| ()), Err(Errno::EACCES));
             root.chmod(b"/a/b", 0o755).unwrap();
             assert!((0..3).all(|_| user.stat(b"/a/b/c/f").is_ok()));
+            setfacl::keep_out(&root, b"/a/b", 1000).unwrap();
+            assert_eq!(user.stat(b"/a/b/c/f").map(|_| ()), Err(Errno::EACCES));
+            setfacl::clear(&root, b"/a/b").unwrap();
+            assert!((0..3).all(|_| user.stat(b"/a/b/c/f").is_ok()));
             root.rename(b"/a/b", b"/a/away").unwrap();
             assert_eq!(user.stat(b"/a/b/c/f").map(|_| ()), Err(Errno::ENOENT));
             root.rename(b"/a/away", b"/a/b").unwrap();
@@ -600,6 +615,5 @@ fn what_was_changed_before_is_seen_after() {
             assert!(user.stat(b"/a/b/c/g").is_ok());
             root.unlink(b"/a/b/c/g").unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

@@ -3,19 +3,45 @@
 //! The pause point is the clock. A walk that follows a link whose access time is due asks for the time, holding
 //! references and no lock; the clock of these tests then makes the change. What the walk has behind it stands, what it
 //! has before it is found as it is then.
+//!
+//! A walk that stamps a link is not remembered in the whole-path table. Paths that are, are asked for before each change,
+//! right after it, and when the walk is through.
+
+mod setfacl;
 
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, Task, Timespec, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, PathTableOptions, Task, Timespec, Vfs, WalkMode};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 type Change = Box<dyn FnOnce() + Send>;
+
+/// The user who asks.
+const USER: u32 = 1000;
+
+/// Paths without a link whose following would leave a stamp.
+const REMEMBERED: [&str; 8] = ["/d", "/d/s", "/d/s/f", "/d/t/f", "/d/s/none", "/m/f", "/e/s/f", "/p/d/s/f"];
+
+/// Asks for each path twice, so that the table knows it, and makes sure that it answers as the walk does.
+fn remember(user: &Task, mode: WalkMode) {
+    let ask = || REMEMBERED.map(|path| user.stat(path.as_bytes()));
+    let answers = [ask(), ask()];
+    user.vfs().set_walk_mode(WalkMode::RefOnly);
+    let walked = ask();
+    user.vfs().set_walk_mode(mode);
+    for answers in answers {
+        for (i, answer) in answers.iter().enumerate() {
+            assert_eq!(*answer, walked[i], "{} in {mode:?}", REMEMBERED[i]);
+        }
+    }
+}
 
 /// A tree with a link on the way, and what is to happen when it is followed.
 ///
 /// `/d/l` leads to `s`; `/d/s/f`, `/d/t/f` and `/m/f` are files.
 struct Stage {
     vfs: Vfs,
+    mode: WalkMode,
     root: Task,
     user: Task,
     pending: Arc<Mutex<Option<Change>>>,
@@ -32,9 +58,10 @@ impl Stage {
             }
             Timespec { sec: now.fetch_add(1, Ordering::Relaxed), nsec: 0 }
         };
-        let vfs = Vfs::builder().clock(Box::new(clock)).build().unwrap();
+        let table = PathTableOptions { entries: 1 << 8, at_first_sight: true };
+        let vfs = Vfs::builder().clock(Box::new(clock)).path_table(table).build().unwrap();
         vfs.set_walk_mode(mode);
-        let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(1000, 1000, &[])));
+        let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(USER, USER, &[])));
         for dir in ["/d", "/d/s", "/d/t", "/m"] {
             root.mkdir(dir.as_bytes(), 0o755).unwrap();
         }
@@ -42,7 +69,7 @@ impl Stage {
             touch(&root, file);
         }
         root.symlink(b"s", b"/d/l").unwrap();
-        Stage { vfs, root, user, pending }
+        Stage { vfs, mode, root, user, pending }
     }
 
     fn ino(&self, path: &str) -> u64 {
@@ -51,10 +78,18 @@ impl Stage {
 
     /// Lets `change` happen in the middle of `walk`, right before the body of the link is walked.
     fn during<R>(&self, change: impl FnOnce(&Task) + Send + 'static, walk: impl FnOnce(&Stage) -> R) -> R {
-        let root = self.vfs.task(Cred::root());
-        *self.pending.lock().unwrap() = Some(Box::new(move || change(&root)));
+        let (root, user, mode) = (self.vfs.task(Cred::root()), self.user.fork(), self.mode);
+        let before = self.vfs.stats().paths_remembered;
+        remember(&self.user, mode);
+        let known = self.vfs.stats().paths_remembered - before;
+        assert!(known >= 4 || mode != WalkMode::Direct, "{known} paths remembered");
+        *self.pending.lock().unwrap() = Some(Box::new(move || {
+            change(&root);
+            remember(&user, mode);
+        }));
         let result = walk(self);
         assert!(self.pending.lock().unwrap().is_none(), "the walk did not come to its pause point");
+        remember(&self.user, mode);
         result
     }
 
@@ -168,6 +203,36 @@ fn chmod_against_walk() {
         let open = |stage: &Stage| stage.user.open(b"/d/l/f", O_RDONLY, 0);
         let close = |root: &Task| root.chmod(b"/d/s/f", 0o600).unwrap();
         assert_eq!(stage.during(close, open), Err(Errno::EACCES));
+    });
+}
+
+#[test]
+fn setfacl_against_walk() {
+    for path in [b"/d".as_slice(), b"/d/s"] {
+        each(|stage| {
+            let close = move |root: &Task| setfacl::keep_out(root, path, USER).unwrap();
+            assert_eq!(stage.stat_during(close), Err(Errno::EACCES));
+        });
+        each(|stage| {
+            setfacl::keep_out(&stage.root, path, USER).unwrap();
+            assert_eq!(stage.user.stat(b"/d/s/f"), Err(Errno::EACCES));
+            setfacl::clear(&stage.root, path).unwrap();
+            let f = stage.ino("/d/s/f");
+            // Its mode closes the directory to everybody, which the ACL does not to the user.
+            let narrow = move |root: &Task| setfacl::let_in(root, path, USER).unwrap();
+            assert_eq!(stage.stat_during(narrow), Ok(f));
+        });
+    }
+    each(|stage| {
+        setfacl::keep_out(&stage.root, b"/d/s", USER).unwrap();
+        let f = stage.ino("/d/s/f");
+        let open = |root: &Task| setfacl::clear(root, b"/d/s").unwrap();
+        assert_eq!(stage.stat_during(open), Ok(f));
+    });
+    each(|stage| {
+        setfacl::let_in(&stage.root, b"/d/s", USER).unwrap();
+        let close = |root: &Task| setfacl::clear(root, b"/d/s").unwrap();
+        assert_eq!(stage.stat_during(close), Err(Errno::EACCES), "the mode is what the ACL left");
     });
 }
 

@@ -7,6 +7,7 @@
 #![cfg(shuttle)]
 
 mod history;
+mod setfacl;
 
 use history::{Answer, Ino, Object, Question, State, allowed};
 use rcuwalk::uapi::*;
@@ -81,16 +82,26 @@ impl Survey {
         let known_as = if path.is_empty() { "/" } else { path };
         let stat = root.lstat(known_as.as_bytes()).unwrap();
         self.paths.entry(stat.ino).or_insert_with(|| known_as.to_owned());
-        let mode = if stat.uid == USER { stat.mode >> 6 } else { stat.mode };
+        let may = |mode| Survey::may(root, known_as.as_bytes(), mode);
         let object = match stat.mode & S_IFMT {
             S_IFLNK => {
                 let body = root.readlink(path.as_bytes()).unwrap();
                 Object::Link { absolute: body[0] == b'/', body: split(name(&body)) }
             }
-            S_IFDIR => Object::Dir { open: mode & 5 == 5, names: self.entries(root, path, state) },
-            _ => Object::File { open: mode & 4 == 4 },
+            S_IFDIR => Object::Dir { open: may(R_OK | X_OK), names: self.entries(root, path, state) },
+            _ => Object::File { open: may(R_OK) },
         };
         state.objects.insert(stat.ino, object);
+    }
+
+    /// Whether the user may do that to what root finds there.
+    fn may(root: &Task, path: &[u8], mode: i32) -> bool {
+        let mut user = root.thread();
+        user.set_cred(Cred::user(USER, USER, &[]));
+        let fd = root.open(path, O_PATH, 0).unwrap();
+        let answer = user.faccessat2(fd, b"", mode, AT_EMPTY_PATH | AT_EACCESS);
+        root.close(fd).unwrap();
+        answer.is_ok()
     }
 
     fn entries(&mut self, root: &Task, path: &str, state: &mut State) -> BTreeMap<&'static str, Ino> {
@@ -367,6 +378,21 @@ races! {
         ],
         questions: [(Stat, "/d/f"), (Stat, "/d/f")],
         reached: ["/d/f → /d/f", "/d/f → refused"],
+    }
+    /// An ACL closes the directory that its mode opens to everybody, and opens the one that its mode closes.
+    setfacl_vs_walk {
+        tree: |root| {
+            mkdir(root, "/d");
+            touch(root, "/d/f");
+        },
+        changes: [
+            |root| setfacl::keep_out(root, b"/d", USER).unwrap(),
+            |root| root.rename(b"/d/f", b"/d/g").unwrap(),
+            |root| setfacl::clear(root, b"/d").unwrap(),
+            |root| setfacl::let_in(root, b"/d", USER).unwrap(),
+        ],
+        questions: [(Stat, "/d/f"), (Stat, "/d/f"), (Stat, "/d/f")],
+        reached: ["/d/f → /d/f", "/d/f → refused", "/d/f → missing"],
     }
     /// At no moment may the user search the directory: it is root's, or closed to everybody.
     owner_after_mode_vs_walk {

@@ -5,6 +5,7 @@
 //! behind has to add up: links, references, names.
 
 mod history;
+mod setfacl;
 
 use history::{Answer, Object, Question, State, allowed};
 use rcuwalk::uapi::*;
@@ -70,6 +71,8 @@ struct Log {
 /// Changes the tree, and knows what it is.
 struct Writer<'a> {
     root: Task,
+    /// A thread of root's that became the user: what one opens, the other has open.
+    judge: Task,
     random: Random,
     log: &'a Log,
     states: Vec<State>,
@@ -77,12 +80,25 @@ struct Writer<'a> {
     gone: BTreeMap<u64, usize>,
 }
 
+/// Who asks.
+const USER: u32 = 1000;
+
 /// What the mounts show.
 const SOURCE: &str = "m";
 
 impl Writer<'_> {
     fn ino(&self, path: &[u8]) -> u64 {
         self.root.lstat(path).unwrap().ino
+    }
+
+    /// Whether the user may search and read a directory, or read a file, once it is open.
+    fn is_open(&self, path: &[u8]) -> bool {
+        let fd = self.root.open(path, O_PATH, 0).unwrap();
+        let is_dir = self.root.fstat(fd).unwrap().mode & S_IFMT == S_IFDIR;
+        let mode = if is_dir { R_OK | X_OK } else { R_OK };
+        let answer = self.judge.faccessat2(fd, b"", mode, AT_EMPTY_PATH | AT_EACCESS);
+        self.root.close(fd).unwrap();
+        answer.is_ok()
     }
 
     fn state(&self) -> &State {
@@ -113,12 +129,11 @@ impl Writer<'_> {
         }
         for path in paths {
             let seen = self.root.stat(&path_of(&path)).ok();
-            let (known, open) = match self.state().resolve(&path) {
-                Some((_, ino)) => (Some(ino), self.state().is_open(ino)),
-                None => (None, false),
-            };
+            let known = self.state().resolve(&path).map(|(_, ino)| ino);
             assert_eq!(seen.as_ref().map(|stat| stat.ino), known, "{path:?}");
-            assert_eq!(seen.is_some_and(|stat| stat.mode & 0o005 != 0), open, "{path:?}");
+            if let Some(ino) = known {
+                assert_eq!(self.is_open(&path_of(&path)), self.state().is_open(ino), "{path:?}");
+            }
         }
     }
 
@@ -172,13 +187,19 @@ impl Writer<'_> {
                 }
             }
             6 => {
-                let (of_dir, of_file) = if open { (0o755, 0o644) } else { (0o700, 0o600) };
                 let Some((_, ino)) = next.resolve(old) else { return };
-                let object = next.objects.get_mut(&ino).unwrap();
-                let mode = if matches!(object, Object::Dir { .. }) { of_dir } else { of_file };
-                root.chmod(&from, mode).unwrap();
-                match object {
-                    Object::Dir { open: is, .. } | Object::File { open: is } => *is = open,
+                let is_dir = matches!(next.objects[&ino], Object::Dir { .. });
+                let done = match (is_dir, self.random.below(5)) {
+                    (true, 0) => setfacl::keep_out(root, &from, USER),
+                    (true, 1) => setfacl::let_in(root, &from, USER),
+                    (true, 2) => setfacl::clear(root, &from),
+                    (true, _) => root.chmod(&from, if open { 0o755 } else { 0o700 }),
+                    (false, _) => root.chmod(&from, if open { 0o644 } else { 0o600 }),
+                };
+                assert!(matches!(done, Ok(()) | Err(Errno::ENODATA)), "{done:?}");
+                let now = self.is_open(&from);
+                match next.objects.get_mut(&ino).unwrap() {
+                    Object::Dir { open, .. } | Object::File { open } => *open = now,
                     Object::Link { .. } => {}
                 }
             }
@@ -302,14 +323,11 @@ fn storm(mode: WalkMode, seed: u64) -> [usize; 5] {
     let objects = BTreeMap::from([(top, dir(SOURCE, m)), (m, dir("a", a)), (a, Object::File { open: true })]);
     let start = State { root: top, objects, mounts: BTreeMap::new() };
     let log = Log::default();
-    let readers: Vec<Task> = (0..2).map(|_| vfs.task(Cred::user(1000, 1000, &[]))).collect();
-    let mut writer = Writer {
-        root: vfs.task(Cred::root()),
-        random: Random(seed),
-        log: &log,
-        states: vec![start],
-        gone: BTreeMap::new(),
-    };
+    let readers: Vec<Task> = (0..2).map(|_| vfs.task(Cred::user(USER, USER, &[]))).collect();
+    let mut judge = root.thread();
+    judge.set_cred(Cred::user(USER, USER, &[]));
+    let mut writer =
+        Writer { root, judge, random: Random(seed), log: &log, states: vec![start], gone: BTreeMap::new() };
     let observations: Vec<Observation> = std::thread::scope(|scope| {
         let log = &log;
         let readers: Vec<_> = readers
@@ -372,7 +390,7 @@ fn rampage(task: &Task, seed: u64) {
     for _ in 0..2_000 {
         let (old, new) = (path_of(&random_path(&mut random)), path_of(&random_path(&mut random)));
         // What cannot be done is refused; what must not go wrong shows in the end.
-        let _ = match random.below(12) {
+        let _ = match random.below(15) {
             0 => task.mkdir(&old, 0o755),
             1 => task.creat(&old, 0o644).and_then(|fd| task.close(fd)),
             2 => task.unlink(&old),
@@ -383,6 +401,9 @@ fn rampage(task: &Task, seed: u64) {
             7 => task.open(&old, O_RDONLY, 0).map(drop),
             8 => task.close(random.below(8) as i32),
             9 => task.chdir(&old),
+            10 => setfacl::keep_out(task, &old, USER),
+            11 => setfacl::let_in(task, &old, USER),
+            12 => setfacl::clear(task, &old),
             _ => task.rename(&old, &new),
         };
     }

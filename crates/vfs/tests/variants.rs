@@ -1,5 +1,7 @@
 //! The old ways give the answers of the new ones.
 
+mod setfacl;
+
 use rcuwalk::syscall::{SliceMemory, nr};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, Libc, NameBuffer, SearchCheck, Task, Variants, Vfs, WalkMode};
@@ -48,21 +50,9 @@ fn tree() -> (Vfs, Vec<String>) {
             format!("{dir}{}/file", "/.".repeat(150)),
         ]);
     }
-    root.setxattr(b"/d6", b"system.posix_acl_access", &acl_without(8), 0).unwrap();
+    setfacl::keep_out(&root, b"/d6", 8).unwrap();
     assert_eq!(root.stat(b"/d6").unwrap().mode & 0o7777, 0o755);
     (vfs, paths)
-}
-
-/// An access ACL that lets everybody read and search but `uid`: `u::rwx,u:UID:---,g::r-x,m::r-x,o::r-x`.
-fn acl_without(uid: u32) -> Vec<u8> {
-    let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in
-        [(1u16, 7u16, u32::MAX), (2, 0, uid), (4, 5, u32::MAX), (16, 5, u32::MAX), (32, 5, u32::MAX)]
-    {
-        acl.extend([tag.to_le_bytes(), perm.to_le_bytes()].concat());
-        acl.extend(id.to_le_bytes());
-    }
-    acl
 }
 
 /// All that a task learns of a path.
