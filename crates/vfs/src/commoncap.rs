@@ -135,6 +135,15 @@ pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, how: Unsafe) -> Result<ExecC
     let effective = if caps.effective { permitted } else { ambient };
     let gained = caps.effective || !permitted.is_subset(ambient);
     let secureexec = id_changed || euid != old.uid() || egid != old.gid() || old.uid() != root && gained;
+    let securebits = old.securebits() & !SECBIT_KEEP_CAPS;
+    let stays = [old.euid(), old.suid(), old.fsuid()] == [euid; 3]
+        && [old.egid(), old.sgid(), old.fsgid()] == [egid; 3]
+        && [old.permitted(), old.effective(), old.ambient()] == [permitted, effective, ambient]
+        && old.securebits() == securebits;
+    if stays {
+        // As nearly always; and what the path table knows for the old one, it knows for the program.
+        return Ok(ExecCred { cred: old.clone(), secureexec });
+    }
     let cred = old
         .to_builder()
         .uids(old.uid(), euid, euid, euid)
@@ -142,7 +151,7 @@ pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, how: Unsafe) -> Result<ExecC
         .permitted(permitted)
         .effective(effective)
         .ambient(ambient)
-        .securebits(old.securebits() & !SECBIT_KEEP_CAPS)
+        .securebits(securebits)
         .build()?;
     Ok(ExecCred { cred, secureexec })
 }
@@ -191,4 +200,37 @@ pub(crate) fn stays_dumpable(old: &Cred, new: &Cred) -> bool {
     (old.euid(), old.egid()) == (old.uid(), old.gid())
         && ids(old) == ids(new)
         && new.permitted().is_subset(old.permitted())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uapi::CAP_CHOWN;
+
+    #[test]
+    fn a_program_that_changes_nothing_keeps_the_credential() {
+        let user = Cred::user(1000, 100, &[5, 6]);
+        let one = CapSet::of(&[CAP_CHOWN]);
+        let limited = Cred::root().to_builder().permitted(one).effective(one).build().unwrap();
+        let saved = user.to_builder().uids(1000, 1000, 0, 1000).build().unwrap();
+        let keeping = user.to_builder().securebits(SECBIT_KEEP_CAPS).build().unwrap();
+        let nothing = Gives::default();
+        let setuid = Gives { uid: Some(7), ..Gives::default() };
+        let setgid = Gives { gid: Some(7), ..Gives::default() };
+        let own = Gives { uid: Some(1000), gid: Some(100), ..Gives::default() };
+        for (old, gives, same) in [
+            (&user, &nothing, true),
+            (&user, &own, true),
+            (&Cred::root(), &nothing, true),
+            (&user, &setuid, false),
+            (&user, &setgid, false),
+            (&limited, &nothing, false),
+            (&saved, &nothing, false),
+            (&keeping, &nothing, false),
+        ] {
+            let new = bprm_creds(old, gives, Unsafe::default()).unwrap().cred;
+            assert_eq!(new.number() == old.number(), same, "{old:?}: {new:?}");
+            assert!(same || format!("{new:?}") != format!("{old:?}"));
+        }
+    }
 }

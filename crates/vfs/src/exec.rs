@@ -50,7 +50,10 @@ impl Drop for ExecFile {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
             let store = &self.kernel.store;
-            store.allow_write_access(&store.lock(), file.inode);
+            let ns = store.lock();
+            store.allow_write_access(&ns, file.inode);
+            self.kernel.exec_files.set(self.kernel.exec_files.get().wrapping_sub(1));
+            drop(ns);
             self.kernel.fput(file);
         }
     }
@@ -64,7 +67,10 @@ impl ExecFile {
     /// `ETXTBSY` if somebody has it open for writing.
     fn new(kernel: &Arc<Kernel>, file: FileArc) -> Result<ExecFile> {
         let store = &kernel.store;
-        let denied = store.deny_write_access(&store.lock(), file.inode);
+        let ns = store.lock();
+        let denied = store.deny_write_access(&ns, file.inode);
+        kernel.exec_files.set(kernel.exec_files.get().wrapping_add(u32::from(denied.is_ok())));
+        drop(ns);
         match denied {
             Ok(()) => Ok(ExecFile { kernel: Arc::clone(kernel), file: Some(file) }),
             Err(errno) => {

@@ -76,6 +76,9 @@ pub(crate) struct Kernel {
     pub(crate) fs_owners: Registry<FsOwner>,
     pub(crate) users: UserCounts,
     pub(crate) locks: Locks,
+    /// How many [`ExecFile`](crate::ExecFile)s there are, each an open file that no descriptor stands for. Changes under the
+    /// lock of the tree.
+    pub(crate) exec_files: Racy32,
     pub(crate) recorder: Recorder,
     pub(crate) watch: Watch,
     /// The number that a task got last.
@@ -343,6 +346,7 @@ impl VfsBuilder {
             fs_owners: Registry::default(),
             users: UserCounts::default(),
             locks: Locks::default(),
+            exec_files: Racy32::default(),
             recorder: Recorder::default(),
             watch: Watch::default(),
             last_tid: Mutex::new(0),

@@ -22,7 +22,7 @@ pub enum Sysctl {
     ProtectedRegular,
     /// `fs.protected_fifos`, 0 to 2: likewise fifos.
     ProtectedFifos,
-    /// `fs.file-max`: the most open files; more are `ENFILE` without `CAP_SYS_ADMIN`.
+    /// `fs.file-max`: the most open files, running programs among them; more are `ENFILE` without `CAP_SYS_ADMIN`.
     FileMax,
     /// `fs.nr_open`: descriptors are numbered below it, whatever `RLIMIT_NOFILE` says.
     NrOpen,
@@ -118,13 +118,17 @@ impl Vfs {
 }
 
 impl Kernel {
-    /// Whether one more file may be opened. They are counted when there is a limit, in all descriptor tables.
+    /// Whether one more file may be opened. They are counted when there is a limit, in all descriptor tables, and with them those
+    /// that programs are executed from.
+    ///
+    /// It is asked before the walk, by open and by execve, so that `ENFILE` hides whatever is wrong with the path. Only the
+    /// account is early: nothing is allocated before the file is found (S5).
     ///
     /// # Errors
     ///
     /// `ENFILE`.
     ///
-    /// Kernel: fs/file_table.c `alloc_empty_file()`.
+    /// Kernel: fs/namei.c `path_openat()`, which calls fs/file_table.c `alloc_empty_file()` first.
     #[inline]
     pub(crate) fn may_open_file(&self, cred: &Cred) -> Result<()> {
         let most = self.settings.get(Sysctl::FileMax);
@@ -146,6 +150,7 @@ impl Kernel {
                 at
             })
             .collect();
-        if open.len() as u64 >= most { Err(Errno::ENFILE) } else { Ok(()) }
+        let executed = u64::from(self.exec_files.get());
+        if open.len() as u64 + executed >= most { Err(Errno::ENFILE) } else { Ok(()) }
     }
 }

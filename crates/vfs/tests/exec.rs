@@ -3,7 +3,7 @@
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::*;
 use rcuwalk::userns::IdExtent;
-use rcuwalk::{Cred, Errno, Exec, Libc, MountOptions, NewInode, Task, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, Exec, Libc, MountOptions, NewInode, Sysctl, Task, Vfs, WalkMode};
 
 /// Runs a test in both walk modes.
 fn both(test: impl Fn(&Vfs, &mut Task)) {
@@ -611,5 +611,36 @@ fn the_search_goes_on_and_ends_as_in_the_c_libraries() {
             [unset(Libc::Glibc), unset(Libc::Musl)],
             [Ok(b"/bin/sh".to_vec()), Ok(b"/bin/sh".to_vec())]
         );
+    });
+}
+
+/// A running program's file is open, once for all processes that run it, as `/proc/sys/fs/file-nr` counts; one that could not be
+/// executed is not.
+#[test]
+fn running_programs_are_open_files() {
+    both(|vfs, root| {
+        put(root, b"/x", 0o755, &elf(None));
+        put(root, b"/text", 0o755, b"text");
+        vfs.set_sysctl(Sysctl::FileMax, 2).unwrap();
+        let mut first = user(vfs);
+        let opens = |task: &Task| task.open(b"/x", O_RDONLY, 0).and_then(|fd| task.close(fd));
+        drop(run(&mut first, b"/x").unwrap());
+        assert_eq!((run(&mut first, b"/text").unwrap_err(), opens(&first)), (Errno::ENOEXEC, Ok(())));
+        let mut second = first.fork();
+        assert_eq!(opens(&second), Ok(()), "the same file");
+        // The new program's file beside the old one's, which then is the first's alone.
+        let exec = run(&mut second, b"/x").unwrap();
+        assert_eq!([opens(&first), opens(&second)], [Err(Errno::ENFILE); 2]);
+        assert_eq!(run(&mut second, b"/missing").unwrap_err(), Errno::ENFILE, "before the walk");
+        assert_eq!(opens(root), Ok(()), "CAP_SYS_ADMIN");
+        drop(second);
+        assert_eq!(opens(&first), Err(Errno::ENFILE), "the loader has it still");
+        drop(exec);
+        assert_eq!(opens(&first), Ok(()));
+        // What replaces a program is open before that is closed.
+        vfs.set_sysctl(Sysctl::FileMax, 1).unwrap();
+        assert_eq!(run(&mut first, b"/x").unwrap_err(), Errno::ENFILE);
+        drop(first);
+        assert_eq!(opens(&user(vfs)), Ok(()));
     });
 }

@@ -1,6 +1,6 @@
 //! execve on the host: in a child of the task, with a program that reports what it was given.
 
-use std::io::{PipeReader, Read};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::task::{FIRST_PRIVATE_FD, must};
@@ -48,9 +48,9 @@ pub(crate) fn program() -> Vec<u8> {
 }
 
 /// A pipe out of the way of the row's descriptors.
-fn pipe() -> Result<(PipeReader, OwnedFd), String> {
-    let (reader, writer) = std::io::pipe().map_err(|e| e.to_string())?;
-    let private = |fd: OwnedFd| move_fd(fd, FIRST_PRIVATE_FD).map_err(|e| e.to_string());
+fn pipe() -> io::Result<(PipeReader, OwnedFd)> {
+    let (reader, writer) = io::pipe()?;
+    let private = |fd: OwnedFd| move_fd(fd, FIRST_PRIVATE_FD);
     Ok((private(reader.into())?.into(), private(writer.into())?))
 }
 
@@ -63,8 +63,12 @@ fn execute(single: &SingleThreaded, op: &Op) -> Result<Outcome, String> {
     // A row may have exhausted the descriptors; that concerns the program, not our pipes.
     let soft =
         raw::set_soft_limit(RLIMIT_NOFILE, 4096, &mut raw::kernel).map_err(|e| format!("setrlimit: {e}"))?;
-    let (mut report, report_writer) = pipe()?;
-    let (mut errno, errno_writer) = pipe()?;
+    let pipes = pipe().and_then(|report| Ok((report, pipe()?)));
+    let ((mut report, report_writer), (mut errno, errno_writer)) = match pipes {
+        Ok(pipes) => pipes,
+        Err(e) if e.raw_os_error() == Some(libc::ENFILE) => return without_files(single, op, soft),
+        Err(e) => return Err(e.to_string()),
+    };
     let child = single.fork().map_err(|e| e.to_string())?;
     let Some(pid) = child else { in_child(op, soft, &report_writer, &errno_writer) };
     drop((report_writer, errno_writer));
@@ -86,6 +90,22 @@ fn execute(single: &SingleThreaded, op: &Op) -> Result<Outcome, String> {
     }
 }
 
+/// Makes an execve in a child where the machine has no more files, not even for pipes (`fs.file-max`): the error, which is what
+/// the child ends with. What is executed nevertheless has nowhere to report to.
+fn without_files(single: &SingleThreaded, op: &Op, soft: u64) -> Result<Outcome, String> {
+    let set_limit = || raw::set_soft_limit(RLIMIT_NOFILE, soft, &mut raw::kernel);
+    let Some(pid) = single.fork().map_err(|e| e.to_string())? else {
+        exit_now(set_limit().ok().and_then(|_| call(op)).unwrap_or(0))
+    };
+    set_limit().map_err(|e| format!("setrlimit: {e}"))?;
+    match wait(pid, true).map_err(|e| e.to_string())? {
+        Some(status) if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) != 0 => {
+            Ok(Outcome::Error(libc::WEXITSTATUS(status)))
+        }
+        status => Err(format!("no file is left for a program to report to; it ended with status {status:?}")),
+    }
+}
+
 /// Executes, or reports the error (0 if the call returned without one) and ends.
 fn in_child(op: &Op, soft: u64, report: &OwnedFd, errno: &OwnedFd) -> ! {
     let place = |fd: &OwnedFd, at: i32, flags: i32| {
@@ -101,22 +121,23 @@ fn in_child(op: &Op, soft: u64, report: &OwnedFd, errno: &OwnedFd) -> ! {
     if !prepared {
         exit_now(2);
     }
-    let number = match op {
-        Op::Execvp { file, argv, search, libc } => execvp(file, argv, search, *libc),
-        op => {
-            let mut frame = Frame::new();
-            match op.lower(&mut frame) {
-                Some(call) => frame.call(call).err().unwrap_or(0),
-                None => exit_now(2),
-            }
-        }
-    };
+    let Some(number) = call(op) else { exit_now(2) };
     let mut frame = Frame::new();
     frame.int(ERRNO_FD as u64);
     frame.bytes(&number.to_ne_bytes());
     frame.int(4);
     let _ = frame.call(nr::write);
     exit_now(1)
+}
+
+/// The call itself, if the operation is one; its error, or 0 if it returned without one.
+fn call(op: &Op) -> Option<i32> {
+    if let Op::Execvp { file, argv, search, libc } = op {
+        return Some(execvp(file, argv, search, *libc));
+    }
+    let mut frame = Frame::new();
+    let call = op.lower(&mut frame)?;
+    Some(frame.call(call).err().unwrap_or(0))
 }
 
 fn execvp(file: &Mem, argv: &Vector, search: &Mem, libc: CLibrary) -> i32 {
