@@ -21,8 +21,14 @@ pub(crate) fn run() -> Outcome {
             "{DIR} is made, which needs root; bench/traces/record takes another"
         ));
     }
-    let done = process::run(&mut Command::new("bench/traces/record")).and_then(|()| replay());
-    let removed = std::fs::remove_dir_all(DIR).map_err(|error| format!("{DIR}: {error}"));
+    // Built first, so that nothing of the trees changes while the replay is built, and the record names a clean commit.
+    let built = process::run(&mut cargo("build --quiet --release --package rcuwalk-cli"));
+    let recorded = built.and_then(|()| process::run(&mut Command::new("bench/traces/record")));
+    let done = recorded.and_then(|()| replay());
+    let removed = match std::fs::remove_dir_all(DIR) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{DIR}: {error}")),
+        _ => Ok(()),
+    };
     done.and(removed).into()
 }
 
