@@ -21,7 +21,7 @@ pub(crate) fn run() -> Outcome {
             "{DIR} is made, which needs root; bench/traces/record takes another"
         ));
     }
-    // Built first, so that nothing of the trees changes while the replay is built, and the record names a clean commit.
+    // Built first, so that as little as possible changes between recording and replay.
     let built = process::run(&mut cargo("build --quiet --release --package rcuwalk-cli"));
     let recorded = built.and_then(|()| process::run(&mut Command::new("bench/traces/record")));
     let done = recorded.and_then(|()| replay());
