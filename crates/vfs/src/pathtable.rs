@@ -70,7 +70,7 @@ pub struct PathTableOptions {
     /// The most paths that are remembered, rounded up to a power of two; 0 for no table. 132 bytes each, which are
     /// committed only when used. 524,288 unless set; 16,777,216 at most.
     pub entries: u32,
-    /// Remember a path when it is first looked up, not the second time: for tests, and for trees that are small and hot.
+    /// Remember a path when it is first looked up, not the second time it is asked for: for tests, and for trees that are small and hot.
     pub at_first_sight: bool,
 }
 
@@ -277,40 +277,49 @@ pub(crate) struct PathTable {
     remembered: Counter,
 }
 
-/// Whether asking is worth it: the table falls asleep after many paths in a row that it did not know, and then each task
-/// asks for one path in [`SAMPLE`](Doze::SAMPLE), until one is known again.
-#[derive(Debug, Default)]
+/// Whether asking is worth it. A table that knows nothing yet is drowsy: each task asks for one path in eight, until one that
+/// was asked for before wakes it. Then all are asked for, as long as one in some 64 was. After hundreds that were not, the table
+/// sleeps, and one in thirty-two is asked for. Awake, an answer writes nothing.
+#[derive(Debug)]
 struct Doze {
-    /// Paths that were not known, up to [`DEEP`](Doze::DEEP); a known one takes off more than lie between that and sleep.
+    /// Paths that were asked for in vain, up to [`ASLEEP`](Doze::ASLEEP), less those that were not.
     unknown: Racy32,
 }
 
 impl Doze {
-    const SAMPLE: u32 = 32;
-    const AFTER: u32 = 2048;
-    const DEEP: u32 = Self::AFTER + 1023;
+    const DROWSY: u32 = 1024;
+    const ASLEEP: u32 = Self::DROWSY + 256;
+    /// For how many that are new one pays that is not.
+    const CREDIT: u32 = 64;
+
+    fn new(at_first_sight: bool) -> Doze {
+        Doze { unknown: Racy32::new(if at_first_sight { 0 } else { Self::DROWSY }) }
+    }
 
     /// Whether a task that let `passed` lookups pass so far lets this one pass.
     #[inline(always)]
     fn passes(&self, passed: &Racy32) -> bool {
-        self.unknown.get() >= Self::AFTER && {
+        let unknown = self.unknown.get();
+        unknown >= Self::DROWSY && {
             let so_far = passed.get();
             passed.set(so_far.wrapping_add(1));
-            !so_far.is_multiple_of(Self::SAMPLE)
+            !so_far.is_multiple_of(if unknown < Self::ASLEEP { 8 } else { 32 })
         }
     }
 
     fn unknown(&self) {
         let unknown = self.unknown.get();
-        if unknown < Self::DEEP {
+        if unknown < Self::ASLEEP {
             self.unknown.set(unknown + 1);
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn known(&self) {
         let unknown = self.unknown.get();
         if unknown != 0 {
-            self.unknown.set(unknown.saturating_sub(Self::DEEP - Self::AFTER + 1));
+            self.unknown.set(unknown.min(Self::DROWSY).saturating_sub(Self::CREDIT));
         }
     }
 }
@@ -332,7 +341,7 @@ impl PathTable {
             taken: Racy32::default(),
             turn: Racy32::default(),
             at_first_sight: options.at_first_sight,
-            doze: Doze::default(),
+            doze: Doze::new(options.at_first_sight),
             remembered: Counter::default(),
         })
     }
@@ -346,6 +355,14 @@ impl PathTable {
     #[inline(always)]
     pub(crate) fn sleeps(&self, passed: &Racy32) -> bool {
         self.doze.passes(passed)
+    }
+
+    /// Notes that it was asked for a path that it remembers.
+    #[inline(always)]
+    fn answered(&self) {
+        if self.doze.unknown.get() >= Doze::DROWSY {
+            self.doze.known();
+        }
     }
 
     /// Signs a question, if it is one that the table answers.
@@ -405,6 +422,7 @@ impl PathTable {
         let entry = self.entries.get(way);
         let seq = entry.seq.begin();
         if entry.answers(seq, sign, as_of) {
+            self.answered();
             return Some(Remembered { entry, seq });
         }
         let found = self.find_displaced(bucket, mixed, sign, as_of);
@@ -422,6 +440,7 @@ impl PathTable {
             let entry = self.entries.get(way);
             let seq = entry.seq.begin();
             if entry.answers(seq, sign, as_of) {
+                self.answered();
                 return u64::from(way) << 32 | u64::from(seq);
             }
             ways &= ways - 1;
@@ -776,7 +795,7 @@ mod tests {
     }
 
     #[test]
-    fn new_paths_alone_put_it_to_sleep_and_a_known_one_wakes_it() {
+    fn new_paths_alone_let_it_sleep_and_a_known_one_wakes_it() {
         let table = table(1 << 10, false);
         let passed = Racy32::default();
         let ask = |i: u32| {
@@ -786,11 +805,23 @@ mod tests {
         };
         let asked = (0..100_000).filter_map(ask).count();
         // Two different paths share a mark now and then, which wakes it for a while.
-        assert!((4_000..20_000).contains(&asked), "{asked} of 100,000 asked");
+        assert!((3_000..8_000).contains(&asked), "{asked} of 100,000 asked");
         // One path again and again is asked for twice soon, and is known then.
         let first = (0..100).find(|_| ask(500_000).is_some() && ask(500_000).is_some());
         assert!(first.is_some());
         assert!((0..100).all(|_| ask(500_000).is_some()), "awake");
+        // Now and then one that was asked for before keeps it awake, and one that is remembered wakes it again.
+        let mixed = |first: u32, every: u32| {
+            (first..first + 10_000).filter_map(|i| ask(if i % every == 0 { 500_000 } else { i })).count()
+        };
+        let asked = [mixed(200_000, 32), mixed(300_000, 512)];
+        assert!(asked[0] == 10_000 && asked[1] < 6_000, "{asked:?} of 10,000 asked");
+        let hot = table.signature(1, START, b"/hot");
+        (0..2).for_each(|_| table.walked(hot, to(7)));
+        assert!((400_000..500_000).filter_map(ask).count() < 10_000);
+        assert!(table.doze.unknown.get() >= Doze::DROWSY);
+        assert!(table.known(hot, NOW).is_some());
+        assert!((0..Doze::CREDIT).all(|i| ask(600_000 + i).is_some()), "awake");
     }
 
     #[test]
