@@ -122,7 +122,8 @@ struct Magazine {
 thread_local! {
     /// The unused buffers of this thread. They are found by pool, and go with the thread: no lock, no shared line.
     ///
-    /// Kernel: mm/slub.c `struct kmem_cache_cpu`.  Differs: a thread's, since a program cannot stay on a processor.
+    /// Kernel: mm/slub.c `struct kmem_cache_cpu`.  Differs: a thread's, since a program cannot stay on a processor; a slot for
+    /// each processor would need a lock (`rcuwalk bench --ablations --only S4` times it).
     static MAGAZINES: RefCell<Vec<Magazine>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Kernel {
     pub(crate) fastperm: bool,
     pub(crate) variants: VariantBits,
     /// Directories searched with the stored bit, and without; counted only on request.
-    pub(crate) searches: [Counter; 2],
+    pub(crate) searches: PerCpu<[Counter; 2]>,
     pub(crate) settings: Settings,
     pub(crate) files_owners: Registry<FilesOwner>,
     clock: Clock,
@@ -336,7 +336,7 @@ impl VfsBuilder {
             security: self.security,
             fastperm: self.fastperm,
             variants: VariantBits::new(hooked),
-            searches: Default::default(),
+            searches: PerCpu::new(),
             settings: Settings::new(self.protected),
             files_owners: Registry::default(),
             clock: self.clock,
@@ -466,7 +466,8 @@ impl Vfs {
         let count = |bail: Bail| self.0.bails.iter().map(|counts| counts[bail as usize].get()).sum();
         let bails = Bail::ALL.iter().map(|&(bail, name)| (name, count(bail))).collect();
         let caches = self.0.names.info();
-        let [searches_spared, searches_checked] = [0, 1].map(|i| self.0.searches[i].get());
+        let searches = |i: usize| self.0.searches.iter().map(|of| of[i].get()).sum();
+        let [searches_spared, searches_checked] = [0, 1].map(searches);
         Stats {
             entries,
             blob_bytes,

@@ -555,7 +555,7 @@ impl<'a> Nameidata<'a> {
                 SearchCheck::Always => false,
             };
             if kernel.variants.count_searches() {
-                kernel.searches[usize::from(!known)].add(1);
+                kernel.searches.here()[usize::from(!known)].add(1);
             }
             if known && (RCU || !kernel.is_recording()) && !kernel.is_hooked() {
                 return Ok(());

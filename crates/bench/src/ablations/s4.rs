@@ -3,7 +3,11 @@
 use std::ffi::CString;
 use std::hint::black_box;
 
+use rcuwalk_sync::PerCpu;
 use rcuwalk_sync::cpumask::{CpuCount, CpuMask};
+use rcuwalk_sync::fill::Site;
+use rcuwalk_sync::lock::SpinLock;
+use rcuwalk_sync::slab::{Init, Policy, Slabs};
 
 use super::{Budget, Outcome, Row, Workload, side};
 use crate::engines::Value;
@@ -50,8 +54,11 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     points.extend(clear::<128>(budget, 64, None)?);
     points.extend(scan::<1>(budget, 64, Some(1.0))?);
     points.extend(scan::<3>(budget, 150, None)?);
+    points.extend(buffers(budget)?);
     let note = "The last clearing row is the price of the remedy: where a kernel is built for 8192 processors and has \
-                64, the constant upper size clears 1 KiB in which one word is ever set.";
+                64, the constant upper size clears 1 KiB in which one word is ever set. The engine's counters that many threads \
+                add to have a slot for each processor, found by such a mask. Its unused buffers are a thread's instead: a \
+                program cannot stay on a processor, so that a slot needs a lock, which the last row shows.";
     Ok(Outcome { points, note: note.into() })
 }
 
@@ -120,6 +127,34 @@ fn scan<const WORDS: usize>(
     let name = format!("compare and count, {nr} processors in room for {}", CpuMask::<WORDS>::BITS);
     budget.compare(workload(name, claim), &[&before], &after)
 }
+
+/// Taking a buffer and giving it back: unused ones kept by processor, each slot under a lock, and by thread, as the product does.
+fn buffers(budget: &Budget<'_>) -> Result<Vec<super::Point>, Error> {
+    static SITE: Site = Site::new("ablation S4");
+    const SIZE: usize = 4096;
+    let cache = Slabs::new(Policy::On).cache(&SITE, SIZE, Init::OptOut);
+    let slots = PerCpu::<Slot>::new();
+    let before = side("a slot for each processor", |_| {
+        (0..REPEATS)
+            .map(|_| {
+                let unused = slots.here().0.lock().pop();
+                let buffer = black_box(unused.unwrap_or_else(|| vec![0; SIZE].into()));
+                let len = buffer.len() as Value;
+                slots.here().0.lock().push(buffer);
+                len
+            })
+            .sum()
+    });
+    let after = side("a slot for each thread", |_| {
+        (0..REPEATS).map(|_| cache.alloc().map_or(0, |buffer| black_box(&*buffer).len() as Value)).sum()
+    });
+    let name = "a buffer taken and given back".to_owned();
+    budget.compare(workload(name, Some(1.0)), &[&before], &after)
+}
+
+/// Unused buffers of one processor.
+#[derive(Default)]
+struct Slot(SpinLock<Vec<Box<[u8]>>>);
 
 fn workload<'a>(name: String, claim: Option<f64>) -> Workload<'a> {
     let workload = Workload::new(name, vec![CString::default()]).per(REPEATS);
