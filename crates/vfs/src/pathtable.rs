@@ -411,9 +411,14 @@ impl PathTable {
         differ.wrapping_sub(ONES) & !differ & (ONES << 15)
     }
 
-    /// Where the path led, as of these changes.
+    /// Where the path led, as of these changes. What is not where it belongs is `displaced`.
     #[inline(always)]
-    pub(crate) fn find(&self, sign: Signature, as_of: AsOf) -> Option<Remembered<'_>> {
+    pub(crate) fn find<'a>(
+        &'a self,
+        sign: Signature,
+        as_of: AsOf,
+        displaced: impl FnOnce(Remembered<'a>),
+    ) -> Option<Remembered<'a>> {
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
         // Most are where they belong, which no tag has to say; the others need not wait for the tags as well.
@@ -427,7 +432,11 @@ impl PathTable {
         }
         let found = self.find_displaced(bucket, mixed, sign, as_of);
         let (way, seq) = ((found >> 32) as u32, found as u32);
-        (found != NOWHERE).then(|| Remembered { entry: self.entries.get(way), seq })
+        (found != NOWHERE).then(|| {
+            let known = Remembered { entry: self.entries.get(way), seq };
+            displaced(known);
+            known
+        })
     }
 
     /// [`find`](Self::find) in the ways that the tags tell: the way, and below it the count of its entry. One word, so that
@@ -457,9 +466,14 @@ impl PathTable {
     /// copied all the time.
     #[inline(always)]
     pub(crate) fn renews(&self, passed: &Racy32) -> bool {
-        let so_far = passed.get();
-        passed.set(so_far.wrapping_add(1));
-        self.at_first_sight || so_far.is_multiple_of(8)
+        self.at_first_sight || one_in(8, passed)
+    }
+
+    /// Whether a task that found a path where it does not belong has it put there, which takes the place from another one:
+    /// one in 64 does, so that mostly those belong somewhere that are asked for often.
+    #[inline(always)]
+    pub(crate) fn promotes(&self, passed: &Racy32) -> bool {
+        one_in(64, passed)
     }
 
     /// Whether a path that the table did not know is to enter it now.
@@ -510,7 +524,20 @@ impl PathTable {
     ) {
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
-        let Some(way) = self.way_for(bucket, mixed, sign, as_of) else { return self.grow_if_full(ns) };
+        let way = match self.own_way(bucket, mixed, sign) {
+            // Where it belongs, it is found sooner.
+            Some(way) => {
+                if way != mixed.first() {
+                    self.leave(bucket, way);
+                }
+                mixed.first()
+            }
+            None => {
+                let Some(way) = self.free_way(bucket, mixed, as_of) else { return self.grow_if_full(ns) };
+                self.remembered.add(1);
+                way
+            }
+        };
         let entry = self.entry(bucket, way);
         let seen = led.seen();
         let inode = store.d_inode(seen.dentry);
@@ -537,7 +564,6 @@ impl PathTable {
                 }
             }
         }
-        self.remembered.add(1);
         let word = self.tags.get(bucket);
         let (tags, shift) = (word.get(), 16 * way);
         word.set(tags & !(0xffff << shift) | u64::from(mixed.tag()) << shift);
@@ -571,14 +597,18 @@ impl PathTable {
         self.taken.set(0);
     }
 
-    /// The way that a path may take: its own, an empty one, one whose entry is out of date; now and then any.
-    fn way_for(&self, bucket: u32, mixed: Mixed, sign: Signature, as_of: AsOf) -> Option<u32> {
+    /// The way that a path has already.
+    fn own_way(&self, bucket: u32, mixed: Mixed, sign: Signature) -> Option<u32> {
         let tags = self.tags.get(bucket).get();
-        let tag = |way: u32| (tags >> (16 * way)) as u16;
-        let own = |way: u32| {
-            let words = self.entry(bucket, way).sign.iter().map(Racy64::get);
-            tag(way) == mixed.tag() && words.eq(sign.words())
-        };
+        (0..WAYS).find(|way| {
+            let words = self.entry(bucket, *way).sign.iter().map(Racy64::get);
+            (tags >> (16 * way)) as u16 == mixed.tag() && words.eq(sign.words())
+        })
+    }
+
+    /// The way that a new path may take: an empty one, one whose entry is out of date; now and then any.
+    fn free_way(&self, bucket: u32, mixed: Mixed, as_of: AsOf) -> Option<u32> {
+        let tags = self.tags.get(bucket).get();
         let stale = |way: u32| {
             let entry = self.entry(bucket, way);
             entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
@@ -586,10 +616,16 @@ impl PathTable {
         let first = |free: &dyn Fn(u32) -> bool| {
             (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| free(way))
         };
-        first(&own)
-            .or_else(|| first(&|way| tag(way) == 0))
+        first(&|way| (tags >> (16 * way)) as u16 == 0)
             .or_else(|| first(&stale))
             .or_else(|| (self.at_first_sight || self.every_other()).then_some(mixed.first()))
+    }
+
+    /// Leaves a way empty.
+    fn leave(&self, bucket: u32, way: u32) {
+        let word = self.tags.get(bucket);
+        word.set(word.get() & !(0xffff << (16 * way)));
+        self.taken.set(self.taken.get().saturating_sub(1));
     }
 
     /// True every other time, whoever asks: paths that are asked for again get in soon, and two that share a place do not
@@ -616,6 +652,14 @@ impl PathTable {
         self.taken.set(0);
         self.turn.set(0);
     }
+}
+
+/// True one time in `n`, a power of two, by this count.
+#[inline(always)]
+fn one_in(n: u32, count: &Racy32) -> bool {
+    let so_far = count.get();
+    count.set(so_far.wrapping_add(1));
+    so_far.is_multiple_of(n)
 }
 
 /// The last sixteen bytes, or of a shorter path all bytes, some of them twice: different for different paths of one
@@ -682,7 +726,7 @@ mod tests {
 
         /// Where it leads: to what, as of when; and whether to anything.
         fn known(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, u32, bool)> {
-            let found = self.find(sign, as_of)?;
+            let found = self.find(sign, as_of, |_| ())?;
             assert!(found.mnt() == 9 && !found.read().retry());
             Some((found.seen().dentry, found.seen().seq, !found.seen().is_missing()))
         }
@@ -745,13 +789,34 @@ mod tests {
             let ns = store.lock();
             store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
             change(&store, &ns);
-            assert!(store.paths.find(sign, NOW).is_some(), "one change before");
+            assert!(store.paths.find(sign, NOW, |_| ()).is_some(), "one change before");
             change(&store, &ns);
-            assert!(store.paths.find(sign, NOW).is_none());
+            assert!(store.paths.find(sign, NOW, |_| ()).is_none());
             change(&store, &ns);
             store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
-            assert!(store.paths.find(sign, NOW).is_some(), "and on it goes");
+            assert!(store.paths.find(sign, NOW, |_| ()).is_some(), "and on it goes");
         }
+    }
+
+    #[test]
+    fn a_path_that_is_told_again_is_put_where_it_belongs() {
+        let table = table(64, true);
+        let sign = |i: u32| table.signature(1, START, format!("/{i}").as_bytes());
+        let place = |sign: Signature| (sign.mixed().bucket(table.mask.get()), sign.mixed().first());
+        let one = sign(0);
+        let other = (1..).map(sign).find(|&other| place(other) == place(one)).unwrap();
+        let displaced = |sign| {
+            let mut displaced = false;
+            table.find(sign, NOW, |_| displaced = true).expect("known");
+            displaced
+        };
+        [one, other].iter().for_each(|&sign| table.walked(sign, to(7)));
+        assert_eq!([one, other].map(displaced), [false, true]);
+        table.walked(other, to(7));
+        assert!(!displaced(other) && table.find(one, NOW, |_| ()).is_none(), "it took the place of another");
+        table.walked(one, to(7));
+        assert_eq!([one, other].map(displaced), [true, false], "which finds a free one");
+        assert_eq!((table.taken.get(), table.remembered()), (2, 3));
     }
 
     #[test]
