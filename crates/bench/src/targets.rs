@@ -64,7 +64,7 @@ pub fn judge(report: &Report) -> Vec<Target> {
         ratio("stat/negative", 1, 6.0),
         ratio("open+close", 1, 6.0),
     ];
-    let random = report.ratios.iter().filter(|r| r.versus == "host" && r.workload.ends_with("/random"));
+    let random = report.ratios.iter().filter(|r| r.versus == "host" && r.workload == "stat/random");
     targets.extend(random.map(|r| ratio(&r.workload, r.threads, 8.0)));
 
     let slope = report.slopes.iter().find(|slope| slope.engine == "walk").map(|s| s.ns_per_component);

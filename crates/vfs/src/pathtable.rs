@@ -527,6 +527,9 @@ impl PathTable {
         let way = match self.own_way(bucket, mixed, sign) {
             // Where it belongs, it is found sooner.
             Some(way) => {
+                if self.is_stale(bucket, way, as_of) {
+                    self.remembered.add(1);
+                }
                 if way != mixed.first() {
                     self.leave(bucket, way);
                 }
@@ -606,18 +609,20 @@ impl PathTable {
         })
     }
 
+    /// Whether what is in this way was so before these changes.
+    fn is_stale(&self, bucket: u32, way: u32, as_of: AsOf) -> bool {
+        let entry = self.entry(bucket, way);
+        entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
+    }
+
     /// The way that a new path may take: an empty one, one whose entry is out of date; now and then any.
     fn free_way(&self, bucket: u32, mixed: Mixed, as_of: AsOf) -> Option<u32> {
         let tags = self.tags.get(bucket).get();
-        let stale = |way: u32| {
-            let entry = self.entry(bucket, way);
-            entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
-        };
         let first = |free: &dyn Fn(u32) -> bool| {
             (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| free(way))
         };
         first(&|way| (tags >> (16 * way)) as u16 == 0)
-            .or_else(|| first(&stale))
+            .or_else(|| first(&|way| self.is_stale(bucket, way, as_of)))
             .or_else(|| (self.at_first_sight || self.every_other()).then_some(mixed.first()))
     }
 

@@ -130,10 +130,9 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     points.extend(budget.compare(beside, &[&fstat], &once)?);
     let note = "A checked store into a slice costs a search for the slice and a bound, not the opening and closing of a \
                 window onto user memory, so the gain is smaller than the kernel's; through process_vm_writev each store is \
-                a system call. Reading back what was stored, to check it, is part of both sides: another system call there. As in the thread, statx is \
-                called without a path; an empty one is a byte to be read first. What it costs beyond fstat is 112 bytes more \
-                to fill, to clear and to copy. Where that is more than the tenth that is claimed, the row does not hold; \
-                a call of the kernel has its entry beside them, which makes the ratio smaller there.";
+                a system call. Reading back what was stored, to check it, is part of both sides: another system call there. \
+                As in the thread, statx is called without a path; an empty one is a byte to be read first. It has 112 \
+                bytes more than fstat to fill and to copy.";
     Ok(Outcome { points, note: note.into() })
 }
 
