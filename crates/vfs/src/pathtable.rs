@@ -278,7 +278,7 @@ pub(crate) struct PathTable {
 }
 
 /// Whether asking is worth it. A table that knows nothing yet is drowsy: each task asks for one path in eight, until one that
-/// was asked for before wakes it. Then all are asked for, as long as one in some 64 was. After hundreds that were not, the table
+/// was asked for before wakes it. Then all are asked for, as long as one in some 256 was. After hundreds that were not, the table
 /// sleeps, and one in thirty-two is asked for. Awake, an answer writes nothing.
 #[derive(Debug)]
 struct Doze {
@@ -290,7 +290,7 @@ impl Doze {
     const DROWSY: u32 = 1024;
     const ASLEEP: u32 = Self::DROWSY + 256;
     /// For how many that are new one pays that is not.
-    const CREDIT: u32 = 64;
+    const CREDIT: u32 = 256;
 
     fn new(at_first_sight: bool) -> Doze {
         Doze { unknown: Racy32::new(if at_first_sight { 0 } else { Self::DROWSY }) }
