@@ -424,6 +424,8 @@ impl PathTable {
         // Most are where they belong, which no tag has to say; the others need not wait for the tags as well.
         self.tags.view().prefetch(bucket, 0);
         let way = bucket * WAYS + mixed.first();
+        // The copy of the inode comes with the line that says whether it is asked for, not after it.
+        self.entries.view().prefetch(way, std::mem::offset_of!(Entry, inode));
         let entry = self.entries.get(way);
         let seq = entry.seq.begin();
         if entry.answers(seq, sign, as_of) {
