@@ -244,7 +244,7 @@ pub(super) fn must(what: &str, number: Nr, fill: impl FnOnce(&mut Frame)) -> Res
     frame.call(number).map_err(|errno| format!("{what}: {}", crate::errno::name(errno)))
 }
 
-fn prctl(what: &str, option: i32, args: [u64; 2]) -> Result<i64, String> {
+pub(super) fn prctl(what: &str, option: i32, args: [u64; 2]) -> Result<i64, String> {
     must(what, nr::prctl, |f| {
         f.int(option as u64);
         f.int(args[0]);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, plain, receive, send};
+use super::task::{Answer, FIRST_PRIVATE_FD, Request, Task, capabilities, must, plain, prctl, receive, send};
 use super::{Place, sweep};
 use crate::args::{IdMap, Name};
 use crate::backend::{TaskId, World};
@@ -65,6 +65,8 @@ impl HostWorld {
     pub(crate) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
         let full_caps = capabilities()?[1];
         must("umask", nr::umask, |f| f.int(0))?;
+        // Tasks that tasks forked are ours to wait for: until somebody does, they count for their users' limits.
+        prctl("PR_SET_CHILD_SUBREAPER", libc::PR_SET_CHILD_SUBREAPER, [1, 0])?;
         let proc = private(File::open("/proc").map_err(|e| format!("/proc: {e}"))?)?;
         must("unshare(CLONE_NEWNS)", nr::unshare, |f| f.int(libc::CLONE_NEWNS as u64))?;
         mount("making mounts private", None, Path::new("/"), None, MS_REC | MS_PRIVATE, None)?;
@@ -124,7 +126,7 @@ impl HostWorld {
     fn end_tasks(&mut self) {
         for process in self.tasks.drain(..) {
             kill(process.pid);
-            // A task forked by another task is not ours to wait for.
+            // It may have been waited for.
             let _ = wait(process.pid, true);
         }
     }
