@@ -183,19 +183,17 @@ impl Words {
 #[derive(Clone, Copy)]
 struct Ended(Words);
 
-impl From<Walk<Position>> for Ended {
+impl Ended {
     #[inline(always)]
-    fn from(walk: Walk<Position>) -> Ended {
-        Ended(Words::new(match walk {
+    fn of(walk: impl FnOnce() -> Walk<Position>) -> Ended {
+        Ended(Words::new(match walk() {
             Ok(Position { mnt, seen }) => [mnt, seen.dentry, seen.seq, seen.meta.0],
             // No mount has number 0.
             Err(Stop::Fail(errno)) => [0, 0, 0, errno.raw() as u32],
             Err(Stop::Retry(bail)) => [0, 1, 0, bail as u32],
         }))
     }
-}
 
-impl Ended {
     #[inline(always)]
     fn walk(self) -> Walk<Position> {
         match self.0.get() {
@@ -453,48 +451,45 @@ impl<'a> Nameidata<'a> {
         }
     }
 
+    /// Starts with a descriptor or with `RESOLVE_*` flags.
     #[cold]
     #[inline(never)]
     fn path_init_slow<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Ended {
-        Ended::from(self.path_init_at::<RCU>(path, absolute))
-    }
-
-    /// Starts with a descriptor or with `RESOLVE_*` flags.
-    #[inline(always)]
-    fn path_init_at<const RCU: bool>(&mut self, path: &[u8], absolute: bool) -> Walk<Position> {
-        let resolve = self.lookup.resolve;
-        if absolute && resolve & RESOLVE_BENEATH != 0 {
-            return Err(Stop::Fail(Errno::EXDEV));
-        }
-        let at = if absolute && resolve & RESOLVE_IN_ROOT == 0 {
-            // From now on the root is known, which RESOLVE_NO_XDEV asks for.
-            self.root::<RCU>()?;
-            return self.start_at::<RCU>(Place::Root);
-        } else {
-            match self.at {
-                At::Cwd => self.start_at::<RCU>(Place::Pwd)?,
-                At::Bad => return Err(Stop::Fail(Errno::EBADF)),
-                At::File(file) => {
-                    // The open file holds its dentry; the walk takes a reference of its own only to keep one rule.
-                    let seen = self.kernel.store.see(file.path.dentry);
-                    if !path.is_empty() && !seen.meta.is_dir() {
-                        return Err(Stop::Fail(Errno::ENOTDIR));
+        Ended::of(|| {
+            let resolve = self.lookup.resolve;
+            if absolute && resolve & RESOLVE_BENEATH != 0 {
+                return Err(Stop::Fail(Errno::EXDEV));
+            }
+            let at = if absolute && resolve & RESOLVE_IN_ROOT == 0 {
+                // From now on the root is known, which RESOLVE_NO_XDEV asks for.
+                self.root::<RCU>()?;
+                return self.start_at::<RCU>(Place::Root);
+            } else {
+                match self.at {
+                    At::Cwd => self.start_at::<RCU>(Place::Pwd)?,
+                    At::Bad => return Err(Stop::Fail(Errno::EBADF)),
+                    At::File(file) => {
+                        // The open file holds its dentry; the walk takes a reference of its own only to keep one rule.
+                        let seen = self.kernel.store.see(file.path.dentry);
+                        if !path.is_empty() && !seen.meta.is_dir() {
+                            return Err(Stop::Fail(Errno::ENOTDIR));
+                        }
+                        if !RCU {
+                            self.kernel.path_get(file.path);
+                            self.held = file.path;
+                        }
+                        Position { mnt: file.path.mnt, seen }
                     }
-                    if !RCU {
-                        self.kernel.path_get(file.path);
-                        self.held = file.path;
-                    }
-                    Position { mnt: file.path.mnt, seen }
                 }
+            };
+            if self.lookup.scoped() {
+                if !RCU {
+                    self.kernel.path_get(at.path());
+                }
+                self.root = Some(at);
             }
-        };
-        if self.lookup.scoped() {
-            if !RCU {
-                self.kernel.path_get(at.path());
-            }
-            self.root = Some(at);
-        }
-        Ok(at)
+            Ok(at)
+        })
     }
 
     /// Stands at the root or the current directory of the process.
@@ -1271,83 +1266,66 @@ impl<'a> Walker<'a> {
         m_seq: u32,
         question: Option<Question>,
     ) -> Ended {
-        Ended::from(self.walk_and_note(at, path, lookup, m_seq, question))
-    }
-
-    #[inline(always)]
-    fn walk_and_note(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        lookup: Lookup,
-        m_seq: u32,
-        question: Option<Question>,
-    ) -> Walk<Position> {
-        let mut nd = Nameidata::new(self, at, lookup);
-        nd.m_seq = m_seq;
-        let start = nd.path_init::<true>(path)?;
-        let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
-        let answer = match stretch.halt {
-            Halt::Found if !lookup.directory || stretch.at.meta.is_dir() => {
-                Ok(Position { mnt: start.mnt, seen: stretch.at })
+        Ended::of(|| {
+            let mut nd = Nameidata::new(self, at, lookup);
+            nd.m_seq = m_seq;
+            let start = nd.path_init::<true>(path)?;
+            let stretch = self.walk_stretch::<true>(start.mnt, start.seen, path, skip_slashes(path, 0));
+            let answer = match stretch.halt {
+                Halt::Found if !lookup.directory || stretch.at.meta.is_dir() => {
+                    Ok(Position { mnt: start.mnt, seen: stretch.at })
+                }
+                _ => self.finish_walk(&mut nd, start.mnt, path, stretch.words()).walk(),
+            };
+            // The process may have moved since it was asked from where the path starts.
+            let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path())
+            else {
+                return answer;
+            };
+            let (mnt, led) = match (&answer, nd.missing) {
+                (Ok(to), _) if nd.is_told(from, *to) => match to.seen {
+                    seen if nd.trailing => (to.mnt, Led::Followed(seen)),
+                    // Only who does not follow it is led to a link.
+                    seen if seen.meta.file_type() == S_IFLNK => return answer,
+                    seen => (to.mnt, Led::To(seen)),
+                },
+                (Err(Stop::Fail(pathtable::MISSING)), Some((dir, entries)))
+                    if nd.is_told(from, dir) && dir.mnt == start.mnt && !nd.trailing =>
+                {
+                    (dir.mnt, Led::Missing { dir: dir.seen, entries })
+                }
+                _ => return answer,
+            };
+            if self.kernel.store.paths.admits(sign) {
+                self.note(sign, as_of, mnt, led, &nd.turns[..nd.turned as usize]);
             }
-            _ => self.finish_walk(&mut nd, start.mnt, path, stretch.words()).walk(),
-        };
-        // The process may have moved since it was asked from where the path starts.
-        let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path()) else {
-            return answer;
-        };
-        let (mnt, led) = match (&answer, nd.missing) {
-            (Ok(to), _) if nd.is_told(from, *to) => match to.seen {
-                seen if nd.trailing => (to.mnt, Led::Followed(seen)),
-                // Only who does not follow it is led to a link.
-                seen if seen.meta.file_type() == S_IFLNK => return answer,
-                seen => (to.mnt, Led::To(seen)),
-            },
-            (Err(Stop::Fail(pathtable::MISSING)), Some((dir, entries)))
-                if nd.is_told(from, dir) && dir.mnt == start.mnt && !nd.trailing =>
-            {
-                (dir.mnt, Led::Missing { dir: dir.seen, entries })
-            }
-            _ => return answer,
-        };
-        if self.kernel.store.paths.admits(sign) {
-            self.note(sign, as_of, mnt, led, &nd.turns[..nd.turned as usize]);
-        }
-        answer
+            answer
+        })
     }
 
     /// What remains of a lookup after its plain part.
     #[inline(never)]
     fn finish_walk(&self, nd: &mut Nameidata<'_>, mnt: Handle, path: &[u8], stretch: Words) -> Ended {
-        Ended::from(self.general_walk(nd, mnt, path, stretch.into()))
-    }
-
-    #[inline(always)]
-    fn general_walk(
-        &self,
-        nd: &mut Nameidata<'_>,
-        mnt: Handle,
-        path: &[u8],
-        stretch: Stretch,
-    ) -> Walk<Position> {
-        let position = Position { mnt, seen: stretch.at };
-        match stretch.halt {
-            // But it is no directory.
-            Halt::Found => {
-                nd.revalidate(stretch.at)?;
-                self.kernel.mount_used(position.mnt);
-                return Err(Stop::Fail(Errno::ENOTDIR));
+        Ended::of(|| {
+            let stretch = Stretch::from(stretch);
+            let position = Position { mnt, seen: stretch.at };
+            match stretch.halt {
+                // But it is no directory.
+                Halt::Found => {
+                    nd.revalidate(stretch.at)?;
+                    self.kernel.mount_used(position.mnt);
+                    return Err(Stop::Fail(Errno::ENOTDIR));
+                }
+                Halt::Missing => {
+                    let component = self.kernel.store.component(path, stretch.start);
+                    // If it came into being meanwhile, the walk goes on.
+                    nd.prove_missing(position, Name { path, start: stretch.start, component })?;
+                }
+                Halt::Undecided => {}
             }
-            Halt::Missing => {
-                let component = self.kernel.store.component(path, stretch.start);
-                // If it came into being meanwhile, the walk goes on.
-                nd.prove_missing(position, Name { path, start: stretch.start, component })?;
-            }
-            Halt::Undecided => {}
-        }
-        nd.path_walk_from::<true, _>(position, path, stretch.start, |nd, at, last| {
-            nd.lookup_last::<true>(at, last)
+            nd.path_walk_from::<true, _>(position, path, stretch.start, |nd, at, last| {
+                nd.lookup_last::<true>(at, last)
+            })
         })
     }
 

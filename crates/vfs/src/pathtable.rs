@@ -300,11 +300,7 @@ impl Doze {
     #[inline(always)]
     fn passes(&self, passed: &Racy32) -> bool {
         let unknown = self.unknown.get();
-        unknown >= Self::DROWSY && {
-            let so_far = passed.get();
-            passed.set(so_far.wrapping_add(1));
-            !so_far.is_multiple_of(if unknown < Self::ASLEEP { 8 } else { 32 })
-        }
+        unknown >= Self::DROWSY && !one_in(if unknown < Self::ASLEEP { 8 } else { 32 }, passed)
     }
 
     fn unknown(&self) {

@@ -165,10 +165,10 @@ impl<'a> Workload<'a> {
         self
     }
 
-    /// The row claims that the old way takes at least `least` times as long.
+    /// The row claims that the old way takes at least `least` times as long; without a number it only informs.
     #[must_use]
-    pub fn claims(mut self, least: f64) -> Self {
-        self.claim = Some(least);
+    pub fn claims(mut self, least: impl Into<Option<f64>>) -> Self {
+        self.claim = least.into();
         self
     }
 

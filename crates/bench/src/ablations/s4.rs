@@ -157,11 +157,7 @@ fn buffers(budget: &Budget<'_>) -> Result<Vec<super::Point>, Error> {
 struct Slot(SpinLock<Vec<Box<[u8]>>>);
 
 fn workload<'a>(name: String, claim: Option<f64>) -> Workload<'a> {
-    let workload = Workload::new(name, vec![CString::default()]).per(REPEATS);
-    match claim {
-        Some(least) => workload.claims(least),
-        None => workload,
-    }
+    Workload::new(name, vec![CString::default()]).per(REPEATS).claims(claim)
 }
 
 fn count<const WORDS: usize>(nr: u32) -> Result<CpuCount<WORDS>, Error> {

@@ -139,11 +139,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
         let early = side("early-file", |path| execvpe(&early, path, &env));
         let after = side("open first, once", |path| execvpe(&after, path, &env));
         let workload = |claim: Option<f64>| {
-            let workload = Workload::new(search.name.as_str(), vec![world::path(&search.path)]);
-            match claim {
-                Some(least) => workload.claims(least),
-                None => workload,
-            }
+            Workload::new(search.name.as_str(), vec![world::path(&search.path)]).claims(claim)
         };
         let sides: [(&dyn Contender, Option<f64>); 3] =
             [(&args_first, search.args_first), (&twice, search.lookup_twice), (&early, search.early_file)];

@@ -94,11 +94,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
         let direct = side("in the credential", |from| after.ask(from, |cred| which(cred.user_ns())));
         let starts: Vec<CString> =
             (0..starts).map(|i| CString::new((i * 1021).to_string()).unwrap_or_default()).collect();
-        let workload = Workload::new(name, starts).per(REPEATS as u32);
-        let workload = match claim {
-            Some(least) => workload.claims(least),
-            None => workload,
-        };
+        let workload = Workload::new(name, starts).per(REPEATS as u32).claims(claim);
         points.extend(budget.compare(workload, &[&chain], &direct)?);
     }
     let note = "Credentials are asked which namespace they have, each when the one before has answered, so that a load behind a \

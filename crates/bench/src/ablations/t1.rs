@@ -118,10 +118,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
         [(1, None), (2, None), (4, Some(1.2)), (8, Some(1.5)), (16, Some(2.0)), (32, Some(2.5))]
     {
         let workload = Workload::new(format!("stat, {depth} components"), vec![world::deep(depth)]);
-        let workload = match claim {
-            Some(least) => workload.claims(least),
-            None => workload,
-        };
+        let workload = workload.claims(claim);
         points.extend(budget.compare(workload, &[&walk], &table)?);
     }
     let missing =
@@ -142,11 +139,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
         ];
         let [walk, table] =
             [("walk", &trees[0]), ("table", &trees[1])].map(|(name, vfs)| Scan::new(name, vfs, state));
-        let new = Workload::new(name, vec![world::path("-")]).per(NEW);
-        let new = match claim {
-            Some(least) => new.claims(least),
-            None => new,
-        };
+        let new = Workload::new(name, vec![world::path("-")]).per(NEW).claims(claim);
         points.extend(budget.compare(new, &[&walk], &table)?);
     }
     let note = format!(

@@ -54,8 +54,8 @@ impl From<Words> for Stretch {
 }
 
 impl Walker<'_> {
-    /// Walks plain names for as long as there is nothing to decide but whether they are there. This is the hot loop: what
-    /// is not a name of a searchable directory's entry is left to [`link_path_walk`](super::Nameidata::link_path_walk), which goes on from where
+    /// Walks plain names for as long as there is nothing to decide but whether they are there. What is not a name of a
+    /// searchable directory's entry is left to [`link_path_walk`](super::Nameidata::link_path_walk), which goes on from where
     /// this stands. With `LAST` the last component is walked too, unless it may need following or does not end the path.
     ///
     /// Every value that a round hands to the next is a scalar, and every base address is by value: the chain from one
@@ -125,31 +125,21 @@ impl Walker<'_> {
         if self.kernel.variants.plain_search() {
             return self.walk_names::<LAST, STORED>(mnt, from, path, start);
         }
-        Stretch::from(self.walk_variant_words::<LAST>(mnt, from, path, start))
+        Stretch::from(self.walk_variant::<LAST>(mnt, from, path, start))
     }
 
     #[cold]
     #[inline(never)]
-    fn walk_variant_words<const LAST: bool>(
-        &self,
-        mnt: Handle,
-        from: Seen,
-        path: &[u8],
-        start: usize,
-    ) -> Words {
-        self.walk_variant::<LAST>(mnt, from, path, start).words()
-    }
-
-    #[inline(always)]
-    fn walk_variant<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Stretch {
+    fn walk_variant<const LAST: bool>(&self, mnt: Handle, from: Seen, path: &[u8], start: usize) -> Words {
         if self.kernel.variants.count_searches() || self.kernel.is_hooked() {
-            return Stretch { at: from, start, halt: Halt::Undecided };
+            return Stretch { at: from, start, halt: Halt::Undecided }.words();
         }
-        match self.kernel.variants.search() {
+        let stretch = match self.kernel.variants.search() {
             SearchCheck::Stored => self.walk_names::<LAST, STORED>(mnt, from, path, start),
             SearchCheck::Mode => self.walk_names::<LAST, MODE>(mnt, from, path, start),
             SearchCheck::Always => self.walk_names::<LAST, ALWAYS>(mnt, from, path, start),
-        }
+        };
+        stretch.words()
     }
 
     /// Whether this directory may be searched, for certain; if not, the general walk finds out why.
