@@ -1280,6 +1280,12 @@ impl<'a> Walker<'a> {
             // The process may have moved since it was asked from where the path starts.
             let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path())
             else {
+                if let Ok(to) = &answer
+                    && question.is_none()
+                    && self.kernel.store.paths.samples(to.seen.dentry)
+                {
+                    self.mark(at, path, lookup);
+                }
                 return answer;
             };
             let (mnt, led) = match (&answer, nd.missing) {

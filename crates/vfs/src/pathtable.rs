@@ -353,6 +353,13 @@ impl PathTable {
         self.doze.passes(passed)
     }
 
+    /// Whether a path that it was not asked for is to be marked: those that lead to one dentry in 32, so that they are the
+    /// same ones when a whole tree is asked for again.
+    #[inline(always)]
+    pub(crate) fn samples(&self, dentry: Handle) -> bool {
+        dentry.wrapping_mul(0x9e37_79b9) >> 27 == 0
+    }
+
     /// Notes that it was asked for a path that it remembers.
     #[inline(always)]
     fn answered(&self) {

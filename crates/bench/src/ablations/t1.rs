@@ -145,8 +145,8 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let note = format!(
         "The table is asked with one hash of the whole path, so that depth costs what its bytes cost. What is not \
          remembered is walked after having been asked for in vain. Where every path is new, one in eight is asked for in \
-         vain and marked as seen, and after some hundreds of these one in thirty-two; all are, as long as one in some 256 was \
-         asked for before. {}",
+         vain and marked as seen, and after some hundreds of these one in thirty-two; the paths to one dentry in thirty-two are \
+         marked as well; all are asked for, as long as one in some 256 was asked for before. {}",
         slower(&points)
     );
     Ok(Outcome { points, note })

@@ -51,9 +51,7 @@ impl<'a> Walker<'a> {
         // Asleep is asked first, so that a walk which is not helped is hardly delayed.
         if self.kernel.walk_mode() == WalkMode::Direct
             && !paths.sleeps(self.passed)
-            && lookup.resolve == 0
-            && let Some(from) = self.start(at, path)
-            && let Some(sign) = paths.sign(self.cred.number(), from, path)
+            && let Some((from, sign)) = self.sign(at, path, lookup)
         {
             let as_of = AsOf { path_seq: self.kernel.store.path_seq.begin(), m_seq };
             return match self.remembered(sign, as_of, lookup) {
@@ -62,6 +60,24 @@ impl<'a> Walker<'a> {
             };
         }
         Known::Unknown(None)
+    }
+
+    /// Where a path starts and its signature, if the whole-path table answers such questions.
+    #[inline(always)]
+    fn sign(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Option<(Path, Signature)> {
+        let from = self.start(at, path).filter(|_| lookup.resolve == 0)?;
+        Some((from, self.kernel.store.paths.sign(self.cred.number(), from, path)?))
+    }
+
+    /// Marks a path that the table was not asked for as seen, so that it wakes when that one comes again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn mark(&self, at: At<'_>, path: &[u8], lookup: Lookup) {
+        if self.kernel.walk_mode() == WalkMode::Direct
+            && let Some((_, sign)) = self.sign(at, path, lookup)
+        {
+            self.kernel.store.paths.admits(sign);
+        }
     }
 
     /// Where a path starts, if nothing but the table of paths has to be asked.
