@@ -271,8 +271,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Vec<Series>, Error> {
 /// How long an engine may take to be asked for all paths again: those that take longer learn nothing by it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often each engine is asked for every path of a list of `paths` before it is timed: what grows with what it learns
-/// has to learn again each time, as often for a few thousand paths as for many.
+/// How often each engine is asked for every path of a list of `paths` before it is timed: at the first time some leave a mark,
+/// at the second all do, at the third most are remembered, and a table that is full of others takes some more.
 fn warm_up(paths: usize) -> usize {
     if paths > MANY_PATHS { (100_000 / paths).max(6) } else { 6 }
 }

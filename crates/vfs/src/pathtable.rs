@@ -31,6 +31,9 @@
 //! forgetting, so that a path is known again after all others of a large tree were asked for. So a scan of a tree costs bits,
 //! and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
 //!
+//! **Place.** A path has four places, and belongs into one of them, where it is looked for first: whoever enters takes that
+//! one, and what was there moves to a vacant place, or to that of any of the others ([`PathTable::victim`]).
+//!
 //! **Links.** A path that leads through links enters too, if following them is certain to write nothing and to be allowed as
 //! long as no directory changes: on mounts without access times, and not at the end of a path in a sticky directory that
 //! anybody may write to. The links are marked, and a marked one that loses its name opens `path_seq`. An entry of a path that
@@ -127,6 +130,25 @@ impl Entry {
             | u64::from(self.path_seq.get() ^ as_of.path_seq)
             | u64::from(self.m_seq.get() ^ as_of.m_seq);
         differ == 0 && !self.seq.retry(seq)
+    }
+
+    fn signature(&self) -> Signature {
+        let [a, b, c, d] = self.sign.each_ref().map(Racy64::get);
+        Signature(u128::from(a) | u128::from(b) << 64, u128::from(c) | u128::from(d) << 64)
+    }
+
+    /// Becomes another one, which does not change meanwhile.
+    fn copy_from(&self, other: &Entry) {
+        let _change = self.seq.write();
+        self.sign.iter().zip(&other.sign).for_each(|(to, from)| to.set(from.get()));
+        self.path_seq.set(other.path_seq.get());
+        self.m_seq.set(other.m_seq.get());
+        self.mnt.set(other.mnt.get());
+        self.dentry.set(other.dentry.get());
+        self.dentry_seq.set(other.dentry_seq.get());
+        self.meta.set(other.meta.get());
+        self.stamp.set(other.stamp.get());
+        self.inode.copy_from(&other.inode);
     }
 }
 
@@ -246,6 +268,9 @@ const FIRST_BUCKETS: u32 = 16;
 const FIRST_SEEN: u32 = 256;
 const HUGE_BUCKETS: u32 = 1 << 12;
 
+/// Buckets that [`PathTable::resettle`] goes through at once.
+const RESETTLED: u32 = 8;
+
 /// Ways of a bucket.
 const WAYS: u32 = 4;
 
@@ -263,12 +288,14 @@ pub(crate) struct PathTable {
     /// The ways of bucket `n` are `4 n ..= 4 n + 3`.
     entries: Arena<Entry>,
     keys: Box<[[u64; 2]; KEYS]>,
-    /// Buckets in use less one. Grows with what is remembered, so that few paths lie close together; what was remembered
-    /// before is forgotten then.
+    /// Buckets in use less one. Grows with what is remembered, so that few paths lie close together.
     mask: Racy32,
+    /// Buckets that were in use before it grew, and how many of them [`resettle`](Self::resettle) has gone through.
+    outgrown: Racy32,
+    resettled: Racy32,
     /// Buckets less one when it is grown; `None` for no table.
     mask_max: Option<u32>,
-    /// Ways that were taken since it grew.
+    /// Ways that are taken.
     taken: Racy32,
     /// Paths that found their bucket full since it grew.
     turn: Racy32,
@@ -333,6 +360,8 @@ impl PathTable {
             entries: Arena::new(if on { entries } else { 1 })?,
             keys: Box::new(std::array::from_fn(|_| [random(), random()])),
             mask: Racy32::new((buckets - 1).min(FIRST_BUCKETS - 1)),
+            outgrown: Racy32::default(),
+            resettled: Racy32::default(),
             mask_max: on.then_some(buckets - 1),
             taken: Racy32::default(),
             turn: Racy32::default(),
@@ -527,26 +556,31 @@ impl PathTable {
         mnt: Handle,
         led: Led,
     ) {
+        self.resettle(as_of);
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
         let way = match self.own_way(bucket, mixed, sign) {
-            // Where it belongs, it is found sooner.
             Some(way) => {
                 if self.is_stale(bucket, way, as_of) {
                     self.remembered.add(1);
                 }
-                if way != mixed.first() {
-                    self.leave(bucket, way);
-                }
-                mixed.first()
+                way
             }
             None => {
-                let Some(way) = self.free_way(bucket, mixed, as_of) else { return self.grow_if_full(ns) };
+                let free = self.vacant_way(bucket, mixed, as_of).or_else(|| self.victim());
+                let Some(way) = free else { return self.grow_if_full(ns) };
                 self.remembered.add(1);
                 way
             }
         };
-        let entry = self.entry(bucket, way);
+        // What is asked for is found sooner where it belongs; another one that is there can take the way instead.
+        let home = mixed.first();
+        if way != home && self.is_vacant(bucket, home, as_of) {
+            self.leave(bucket, way);
+        } else if way != home {
+            self.put(bucket, way, self.entry(bucket, home));
+        }
+        let entry = self.entry(bucket, home);
         let seen = led.seen();
         let inode = store.d_inode(seen.dentry);
         {
@@ -572,13 +606,8 @@ impl PathTable {
                 }
             }
         }
-        let word = self.tags.get(bucket);
-        let (tags, shift) = (word.get(), 16 * way);
-        word.set(tags & !(0xffff << shift) | u64::from(mixed.tag()) << shift);
-        if tags >> shift & 0xffff == 0 {
-            self.taken.set(self.taken.get() + 1);
-            self.grow_if_full(ns);
-        }
+        self.take(bucket, home, mixed);
+        self.grow_if_full(ns);
     }
 
     /// Forgets everything, if a count that entries hold has come to `count` and is about to be in one of its four quarters
@@ -620,15 +649,41 @@ impl PathTable {
         entry.path_seq.get() != as_of.path_seq || entry.m_seq.get() != as_of.m_seq
     }
 
-    /// The way that a new path may take: an empty one, one whose entry is out of date; now and then any.
-    fn free_way(&self, bucket: u32, mixed: Mixed, as_of: AsOf) -> Option<u32> {
-        let tags = self.tags.get(bucket).get();
-        let first = |free: &dyn Fn(u32) -> bool| {
-            (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| free(way))
-        };
-        first(&|way| (tags >> (16 * way)) as u16 == 0)
-            .or_else(|| first(&|way| self.is_stale(bucket, way, as_of)))
-            .or_else(|| (self.at_first_sight || self.every_other()).then_some(mixed.first()))
+    /// Whether this way is empty, or its entry out of date.
+    fn is_vacant(&self, bucket: u32, way: u32, as_of: AsOf) -> bool {
+        (self.tags.get(bucket).get() >> (16 * way)) as u16 == 0 || self.is_stale(bucket, way, as_of)
+    }
+
+    /// The first vacant way, counted from where the path belongs.
+    fn vacant_way(&self, bucket: u32, mixed: Mixed, as_of: AsOf) -> Option<u32> {
+        (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| self.is_vacant(bucket, way, as_of))
+    }
+
+    /// The way of a full bucket that a path may take, whoever asks; none half of the times. So paths that are asked for again
+    /// get in soon, and too many for a bucket do not drive each other out each time. Any way, as what nobody asks for any
+    /// more cannot be told from what is known and just not forgotten: the one comes back, the other does not.
+    fn victim(&self) -> Option<u32> {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        // Mixed, or a path that is asked for in the same order again would have the same turn again.
+        let mixed = turn.wrapping_mul(0x9e37_79b9) >> 16;
+        (self.at_first_sight || mixed.is_multiple_of(2)).then_some(mixed / 2 % WAYS)
+    }
+
+    /// Puts a copy of an entry into a way.
+    fn put(&self, bucket: u32, way: u32, entry: &Entry) {
+        self.entry(bucket, way).copy_from(entry);
+        self.take(bucket, way, entry.signature().mixed());
+    }
+
+    /// A path has its entry in this way.
+    fn take(&self, bucket: u32, way: u32, mixed: Mixed) {
+        let word = self.tags.get(bucket);
+        let (tags, shift) = (word.get(), 16 * way);
+        word.set(tags & !(0xffff << shift) | u64::from(mixed.tag()) << shift);
+        if tags >> shift & 0xffff == 0 {
+            self.taken.set(self.taken.get() + 1);
+        }
     }
 
     /// Leaves a way empty.
@@ -638,29 +693,49 @@ impl PathTable {
         self.taken.set(self.taken.get().saturating_sub(1));
     }
 
-    /// True every other time, whoever asks: paths that are asked for again get in soon, and two that share a place do not
-    /// drive each other out each time.
-    fn every_other(&self) -> bool {
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
-        turn.is_multiple_of(2)
-    }
-
     /// Makes room when half the ways are taken, or when paths keep driving each other out of full buckets.
     fn grow_if_full(&self, _: &Namespace) {
         let mask = self.mask.get();
         let full = self.taken.get() > (mask + 1) * WAYS / 2 || self.turn.get() > (mask + 1) / 4;
-        let Some(max) = self.mask_max.filter(|&max| mask < max && full) else { return };
+        let settled = self.resettled.get() == self.outgrown.get();
+        let Some(max) = self.mask_max.filter(|&max| mask < max && full && settled) else { return };
+        self.outgrown.set(mask + 1);
+        self.resettled.set(0);
         let mask = (mask * 4 + 3).min(max);
         // A table of thousands of paths is worth huge pages, if the system has them.
         if mask >= HUGE_BUCKETS {
             self.entries.prefer_huge_pages();
         }
-        // What is where it does not belong any more would stand in the way.
-        (0..=self.mask.get()).for_each(|bucket| self.tags.get(bucket).set(0));
         self.mask.set(mask);
-        self.taken.set(0);
         self.turn.set(0);
+    }
+
+    /// Moves the entries of a few buckets to where they belong since it grew: whoever enters one does, so that nobody waits for
+    /// all of them. Until then they are not found.
+    fn resettle(&self, as_of: AsOf) {
+        let from = self.resettled.get();
+        let to = (from + RESETTLED).min(self.outgrown.get());
+        for bucket in from..to {
+            (0..WAYS).for_each(|way| self.resettle_entry(bucket, way, as_of));
+        }
+        self.resettled.set(to);
+    }
+
+    fn resettle_entry(&self, bucket: u32, way: u32, as_of: AsOf) {
+        let entry = self.entry(bucket, way);
+        let sign = entry.signature();
+        let mixed = sign.mixed();
+        let home = mixed.bucket(self.mask.get());
+        if (self.tags.get(bucket).get() >> (16 * way)) as u16 == 0 || home == bucket {
+            return;
+        }
+        self.leave(bucket, way);
+        if self.is_stale(bucket, way, as_of) || self.own_way(home, mixed, sign).is_some() {
+            return;
+        }
+        if let Some(free) = self.vacant_way(home, mixed, as_of) {
+            self.put(home, free, entry);
+        }
     }
 }
 
@@ -821,12 +896,10 @@ mod tests {
             displaced
         };
         [one, other].iter().for_each(|&sign| table.walked(sign, to(7)));
-        assert_eq!([one, other].map(displaced), [false, true]);
-        table.walked(other, to(7));
-        assert!(!displaced(other) && table.find(one, NOW, |_| ()).is_none(), "it took the place of another");
+        assert_eq!([one, other].map(displaced), [true, false], "the later one is where both belong");
         table.walked(one, to(7));
-        assert_eq!([one, other].map(displaced), [true, false], "which finds a free one");
-        assert_eq!((table.taken.get(), table.remembered()), (2, 3));
+        assert_eq!([one, other].map(displaced), [false, true], "they changed places");
+        assert_eq!((table.taken.get(), table.remembered()), (2, 2));
     }
 
     #[test]
@@ -842,6 +915,58 @@ mod tests {
             .collect();
         assert!((32..=64).contains(&found.len()), "{} of 64", found.len());
         assert!(found.iter().all(|&(i, led)| led == (i, 12, true)));
+    }
+
+    /// Goes through `paths` once, and says how many the table did not know.
+    fn unknown(table: &PathTable, paths: impl Iterator<Item = Signature>) -> usize {
+        let ask = |&sign: &Signature| {
+            let unknown = table.known(sign, NOW).is_none();
+            if unknown {
+                table.walked(sign, to(7));
+            }
+            unknown
+        };
+        paths.filter(ask).count()
+    }
+
+    #[test]
+    fn growing_forgets_little() {
+        let table = table(1 << 15, true);
+        let sign = |i: u32| table.signature(1, START, format!("/tree/{i:05}").as_bytes());
+        let mut grown = 0;
+        for i in 0..10_000 {
+            let mask = table.mask.get();
+            table.walked(sign(i), to(7));
+            grown += u32::from(mask != table.mask.get());
+        }
+        assert!(grown >= 4, "grown {grown} times");
+        let forgotten = unknown(&table, (0..10_000).map(sign));
+        assert!(forgotten < 1000, "{forgotten} of 10,000: more than found their bucket full");
+        let tags = (0..=table.mask.get()).map(|bucket| table.tags.get(bucket).get().to_le_bytes());
+        let taken =
+            tags.flat_map(|tags| tags.as_chunks::<2>().0.to_vec()).filter(|tag| *tag != [0; 2]).count();
+        assert_eq!(taken, table.taken.get() as usize);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_any_more_makes_room_for_what_is() {
+        let table = table(1 << 12, false);
+        let tree = |cred: u64| {
+            let table = &table;
+            (0..1000u32).map(move |i| table.signature(cred, START, format!("/tree/{i:03}").as_bytes()))
+        };
+        for cred in 1..10 {
+            (0..8).for_each(|_| _ = unknown(&table, tree(cred)));
+        }
+        let rounds: Vec<usize> = (0..16).map(|_| unknown(&table, tree(10))).collect();
+        assert!(rounds[15] < 50, "{rounds:?} of 1000");
+        let displaced = tree(10).filter(|&sign| {
+            let mut displaced = false;
+            table.find(sign, NOW, |_| displaced = true);
+            displaced
+        });
+        let displaced = displaced.count();
+        assert!(displaced < 200, "{displaced} of 1000 are not where they belong");
     }
 
     #[test]
