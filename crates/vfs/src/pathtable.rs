@@ -297,7 +297,7 @@ pub(crate) struct PathTable {
     mask_max: Option<u32>,
     /// Ways that are taken.
     taken: Racy32,
-    /// Paths that found their bucket full since it grew.
+    /// Paths that found their bucket full since it grew; in a small table, also those that found their place taken.
     turn: Racy32,
     at_first_sight: bool,
     doze: Doze,
@@ -443,13 +443,13 @@ impl PathTable {
         differ.wrapping_sub(ONES) & !differ & (ONES << 15)
     }
 
-    /// Where the path led, as of these changes. What is not where it belongs is `displaced`.
+    /// Where the path led, as of these changes. What is not where it belongs may be `promoted`.
     #[inline(always)]
     pub(crate) fn find<'a>(
         &'a self,
         sign: Signature,
         as_of: AsOf,
-        displaced: impl FnOnce(Remembered<'a>),
+        promoted: impl FnOnce() -> bool,
     ) -> Option<Remembered<'a>> {
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
@@ -464,13 +464,12 @@ impl PathTable {
             self.answered();
             return Some(Remembered { entry, seq });
         }
-        let found = self.find_displaced(bucket, mixed, sign, as_of);
+        let mut found = self.find_displaced(bucket, mixed, sign, as_of);
+        if found != NOWHERE && promoted() {
+            found = self.find_displaced(bucket, mixed, sign, as_of);
+        }
         let (way, seq) = ((found >> 32) as u32, found as u32);
-        (found != NOWHERE).then(|| {
-            let known = Remembered { entry: self.entries.get(way), seq };
-            displaced(known);
-            known
-        })
+        (found != NOWHERE).then(|| Remembered { entry: self.entries.get(way), seq })
     }
 
     /// [`find`](Self::find) in the ways that the tags tell: the way, and below it the count of its entry. One word, so that
@@ -573,13 +572,8 @@ impl PathTable {
                 way
             }
         };
-        // What is asked for is found sooner where it belongs; another one that is there can take the way instead.
         let home = mixed.first();
-        if way != home && self.is_vacant(bucket, home, as_of) {
-            self.leave(bucket, way);
-        } else if way != home {
-            self.put(bucket, way, self.entry(bucket, home));
-        }
+        self.make_room(bucket, home, way, as_of);
         let entry = self.entry(bucket, home);
         let seen = led.seen();
         let inode = store.d_inode(seen.dentry);
@@ -632,6 +626,34 @@ impl PathTable {
             }
         }
         self.taken.set(0);
+    }
+
+    /// Puts a path where it belongs, if it is in another way of its bucket.
+    pub(crate) fn promote(&self, ns: &Namespace, sign: Signature, as_of: AsOf) {
+        let mixed = sign.mixed();
+        let bucket = mixed.bucket(self.mask.get());
+        let home = mixed.first();
+        let Some(way) = self.own_way(bucket, mixed, sign).filter(|&way| way != home) else { return };
+        let known = Entry::default();
+        known.copy_from(self.entry(bucket, way));
+        self.make_room(bucket, home, way, as_of);
+        self.put(bucket, home, &known);
+        self.grow_if_full(ns);
+    }
+
+    /// Has what is in one way take another, which is given up, so that a path can have its place: it is found sooner there.
+    fn make_room(&self, bucket: u32, home: u32, way: u32, as_of: AsOf) {
+        if way == home {
+            return;
+        }
+        if self.is_vacant(bucket, home, as_of) {
+            return self.leave(bucket, way);
+        }
+        self.put(bucket, way, self.entry(bucket, home));
+        // Two that are asked for all the time keep changing places, which a small table spares them by growing.
+        if self.mask.get() < HUGE_BUCKETS {
+            self.turn.set(self.turn.get().wrapping_add(1));
+        }
     }
 
     /// The way that a path has already.
@@ -693,7 +715,7 @@ impl PathTable {
         self.taken.set(self.taken.get().saturating_sub(1));
     }
 
-    /// Makes room when half the ways are taken, or when paths keep driving each other out of full buckets.
+    /// Makes room when half the ways are taken, or when paths keep driving each other out of full buckets, or of their places.
     fn grow_if_full(&self, _: &Namespace) {
         let mask = self.mask.get();
         let full = self.taken.get() > (mask + 1) * WAYS / 2 || self.turn.get() > (mask + 1) / 4;
@@ -811,7 +833,7 @@ mod tests {
 
         /// Where it leads: to what, as of when; and whether to anything.
         fn known(&self, sign: Signature, as_of: AsOf) -> Option<(Handle, u32, bool)> {
-            let found = self.find(sign, as_of, |_| ())?;
+            let found = self.find(sign, as_of, || false)?;
             assert!(found.mnt() == 9 && !found.read().retry());
             Some((found.seen().dentry, found.seen().seq, !found.seen().is_missing()))
         }
@@ -874,32 +896,48 @@ mod tests {
             let ns = store.lock();
             store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
             change(&store, &ns);
-            assert!(store.paths.find(sign, NOW, |_| ()).is_some(), "one change before");
+            assert!(store.paths.find(sign, NOW, || false).is_some(), "one change before");
             change(&store, &ns);
-            assert!(store.paths.find(sign, NOW, |_| ()).is_none());
+            assert!(store.paths.find(sign, NOW, || false).is_none());
             change(&store, &ns);
             store.paths.enter(&store, &ns, sign, NOW, 9, to(7));
-            assert!(store.paths.find(sign, NOW, |_| ()).is_some(), "and on it goes");
+            assert!(store.paths.find(sign, NOW, || false).is_some(), "and on it goes");
         }
     }
 
     #[test]
     fn a_path_that_is_told_again_is_put_where_it_belongs() {
-        let table = table(64, true);
+        let table = table(1 << 16, true);
         let sign = |i: u32| table.signature(1, START, format!("/{i}").as_bytes());
         let place = |sign: Signature| (sign.mixed().bucket(table.mask.get()), sign.mixed().first());
         let one = sign(0);
         let other = (1..).map(sign).find(|&other| place(other) == place(one)).unwrap();
-        let displaced = |sign| {
-            let mut displaced = false;
-            table.find(sign, NOW, |_| displaced = true).expect("known");
-            displaced
+        let in_place = |sign| {
+            let mut in_place = true;
+            table
+                .find(sign, NOW, || {
+                    in_place = false;
+                    false
+                })
+                .map(|_| in_place)
         };
         [one, other].iter().for_each(|&sign| table.walked(sign, to(7)));
-        assert_eq!([one, other].map(displaced), [true, false], "the later one is where both belong");
-        table.walked(one, to(7));
-        assert_eq!([one, other].map(displaced), [false, true], "they changed places");
+        assert_eq!(
+            [one, other].map(in_place),
+            [Some(false), Some(true)],
+            "both belong where the later one is"
+        );
+        let store = store();
+        let ns = store.lock();
+        table.promote(&ns, one, NOW);
+        assert_eq!([one, other].map(in_place), [Some(true), Some(false)], "they changed places");
         assert_eq!((table.taken.get(), table.remembered()), (2, 2));
+        for _ in 0..100 {
+            [one, other].iter().for_each(|&sign| table.promote(&ns, sign, NOW));
+        }
+        [one, other].iter().for_each(|&sign| table.walked(sign, to(7)));
+        assert_eq!([one, other].map(in_place), [Some(true); 2], "a larger table has a place for each");
+        assert!(table.mask.get() < 1 << 10 && table.taken.get() == 2);
     }
 
     #[test]
@@ -962,7 +1000,10 @@ mod tests {
         assert!(rounds[15] < 50, "{rounds:?} of 1000");
         let displaced = tree(10).filter(|&sign| {
             let mut displaced = false;
-            table.find(sign, NOW, |_| displaced = true);
+            table.find(sign, NOW, || {
+                displaced = true;
+                false
+            });
             displaced
         });
         let displaced = displaced.count();

@@ -98,8 +98,8 @@ impl<'a> Walker<'a> {
     #[inline(always)]
     fn remembered(&self, sign: Signature, as_of: AsOf, lookup: Lookup) -> Known<'a> {
         let store = &self.kernel.store;
-        let displaced = |known| self.promote(sign, as_of, known);
-        let Some(known) = store.paths.find(sign, as_of, displaced) else { return Known::Unknown(None) };
+        let promoted = || self.promote(sign, as_of);
+        let Some(known) = store.paths.find(sign, as_of, promoted) else { return Known::Unknown(None) };
         let position = Position { mnt: known.mnt(), seen: known.seen() };
         let seen = position.seen;
         // As long as the stamp stands, the dentry has the name and the parent it had and its inode is what it was; and if
@@ -137,7 +137,9 @@ impl<'a> Walker<'a> {
             return false;
         }
         if known.has_copy() && self.kernel.store.paths.renews(self.passed) {
-            self.note(sign, as_of, mnt, led_to(seen), &[]);
+            // What was told once is told again.
+            let led = if seen.meta.is_followed() { Led::Followed(seen) } else { Led::To(seen) };
+            self.note(sign, as_of, mnt, led, &[]);
         }
         true
     }
@@ -146,11 +148,10 @@ impl<'a> Walker<'a> {
     /// the time is found at the first look.
     #[cold]
     #[inline(never)]
-    fn promote(&self, sign: Signature, as_of: AsOf, known: Remembered<'_>) {
-        let (mnt, seen) = (known.mnt(), known.seen());
-        if self.kernel.store.paths.promotes(self.passed) && !seen.is_missing() && !known.read().retry() {
-            self.note(sign, as_of, mnt, led_to(seen), &[]);
-        }
+    fn promote(&self, sign: Signature, as_of: AsOf) -> bool {
+        let store = &self.kernel.store;
+        let ns = if store.paths.promotes(self.passed) { store.try_lock() } else { None };
+        ns.inspect(|ns| store.paths.promote(ns, sign, as_of)).is_some()
     }
 
     /// Tells the whole-path table where a path led that turned at these links and directories, if it still does.
@@ -212,9 +213,4 @@ impl<'a> Walker<'a> {
         let held = self.kernel.legitimize(found.position, found.m_seq);
         held.map_err(|bail| self.kernel.count_bail(bail)).is_ok()
     }
-}
-
-/// What was told of a dentry once, to be told again.
-fn led_to(seen: Seen) -> Led {
-    if seen.meta.is_followed() { Led::Followed(seen) } else { Led::To(seen) }
 }
