@@ -1277,33 +1277,36 @@ impl<'a> Walker<'a> {
                 }
                 _ => self.finish_walk(&mut nd, start.mnt, path, stretch.words()).walk(),
             };
-            // The process may have moved since it was asked from where the path starts.
-            let Some(Question { from, sign, as_of }) = question.filter(|asked| asked.from == start.path())
-            else {
-                if let Ok(to) = &answer
-                    && question.is_none()
-                    && self.kernel.store.paths.samples(to.seen.dentry)
-                {
-                    self.mark(at, path, lookup);
-                }
+            let paths = &self.kernel.store.paths;
+            if question.is_none() && !answer.as_ref().is_ok_and(|to| paths.samples(to.seen.dentry)) {
                 return answer;
-            };
-            let (mnt, led) = match (&answer, nd.missing) {
+            }
+            let from = start.path();
+            let told = match (&answer, nd.missing) {
                 (Ok(to), _) if nd.is_told(from, *to) => match to.seen {
-                    seen if nd.trailing => (to.mnt, Led::Followed(seen)),
+                    seen if nd.trailing => Some((to.mnt, Led::Followed(seen))),
                     // Only who does not follow it is led to a link.
-                    seen if seen.meta.file_type() == S_IFLNK => return answer,
-                    seen => (to.mnt, Led::To(seen)),
+                    seen if seen.meta.file_type() == S_IFLNK => None,
+                    seen => Some((to.mnt, Led::To(seen))),
                 },
                 (Err(Stop::Fail(pathtable::MISSING)), Some((dir, entries)))
                     if nd.is_told(from, dir) && dir.mnt == start.mnt && !nd.trailing =>
                 {
-                    (dir.mnt, Led::Missing { dir: dir.seen, entries })
+                    Some((dir.mnt, Led::Missing { dir: dir.seen, entries }))
                 }
-                _ => return answer,
+                _ => None,
             };
-            if self.kernel.store.paths.admits(sign) {
-                self.note(sign, as_of, mnt, led, &nd.turns[..nd.turned as usize]);
+            match (question, told) {
+                // The process may have moved since it was asked from where the path starts.
+                (Some(asked), _) if asked.from != from => {}
+                (Some(Question { sign, as_of, .. }), Some((mnt, led))) => {
+                    if paths.admits(sign) {
+                        self.note(sign, as_of, mnt, led, &nd.turns[..nd.turned as usize]);
+                    }
+                }
+                (Some(_), None) => paths.never(self.passed),
+                (None, Some(_)) => self.mark(at, path, lookup),
+                (None, None) => {}
             }
             answer
         })

@@ -330,10 +330,10 @@ impl Doze {
         unknown >= Self::DROWSY && !one_in(if unknown < Self::ASLEEP { 8 } else { 32 }, passed)
     }
 
-    fn unknown(&self) {
+    fn unknown(&self, paths: u32) {
         let unknown = self.unknown.get();
         if unknown < Self::ASLEEP {
-            self.unknown.set(unknown + 1);
+            self.unknown.set(unknown + paths);
         }
     }
 
@@ -382,11 +382,22 @@ impl PathTable {
         self.doze.passes(passed)
     }
 
-    /// Whether a path that it was not asked for is to be marked: those that lead to one dentry in 32, so that they are the
+    /// Whether a path that it was not asked for is to be marked: those that lead to one dentry in 64, so that they are the
     /// same ones when a whole tree is asked for again.
     #[inline(always)]
     pub(crate) fn samples(&self, dentry: Handle) -> bool {
-        dentry.wrapping_mul(0x9e37_79b9) >> 27 == 0
+        dentry.wrapping_mul(0x9e37_79b9) >> 26 == 0
+    }
+
+    /// Notes that a task asked for a path that is never remembered, like one that is refused. Awake, one in eight is noted, so
+    /// that threads which ask for nothing else hardly write.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn never(&self, passed: &Racy32) {
+        let awake = self.doze.unknown.get() < Doze::DROWSY;
+        if !self.at_first_sight && (!awake || one_in(8, passed)) {
+            self.doze.unknown(if awake { 8 } else { 1 });
+        }
     }
 
     /// Notes that it was asked for a path that it remembers.
@@ -526,7 +537,7 @@ impl PathTable {
         }
         // Written by whoever comes; some get lost.
         word.set(seen << 16 | u64::from(mixed.tag()));
-        self.doze.unknown();
+        self.doze.unknown(1);
         let marks = self.marks.get();
         self.marks.set(marks + 1);
         if marks / 2 > mask {
@@ -1063,6 +1074,32 @@ mod tests {
         assert!(table.doze.unknown.get() >= Doze::DROWSY);
         assert!(table.known(hot, NOW).is_some());
         assert!((0..Doze::CREDIT).all(|i| ask(600_000 + i).is_some()), "awake");
+    }
+
+    #[test]
+    fn what_is_never_remembered_lets_it_sleep_and_what_is_keeps_it_awake() {
+        let table = table(1 << 10, false);
+        let passed = Racy32::default();
+        let hot = table.signature(1, START, b"/hot");
+        (0..2).for_each(|_| table.walked(hot, to(7)));
+        // One path in `every` is remembered; the others are refused.
+        let asked = |every: u32| {
+            let ask = |&i: &u32| {
+                let asked = !table.sleeps(&passed);
+                if asked && i % every == 0 {
+                    assert!(table.known(hot, NOW).is_some());
+                } else if asked {
+                    table.never(&passed);
+                }
+                asked
+            };
+            (1..=20_000).filter(ask).count()
+        };
+        let mixed = asked(7);
+        assert!(mixed > 15_000, "{mixed} of 20,000 asked");
+        let refused = asked(u32::MAX);
+        assert!((600..4_000).contains(&refused), "{refused} of 20,000 asked");
+        assert_eq!(table.doze.unknown.get(), Doze::ASLEEP);
     }
 
     #[test]
