@@ -28,7 +28,7 @@ const NOTHING_SLOWER: f64 = 0.97;
 enum Table {
     /// It does: it has known a path lately.
     Awake,
-    /// It asks for one in thirty-two: of so many before it knew none.
+    /// It asks for one in sixty-four: of so many before it knew none.
     Asleep,
 }
 
@@ -145,7 +145,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let note = format!(
         "The table is asked with one hash of the whole path, so that depth costs what its bytes cost. What is not \
          remembered is walked after having been asked for in vain. Where every path is new, one in eight is asked for in \
-         vain and marked as seen, and after some hundreds of these one in thirty-two; the paths to one dentry in sixty-four are \
+         vain and marked as seen, and after some hundreds of these one in sixty-four; the paths to one dentry in sixty-four are \
          marked as well; all are asked for, as long as one in some 256 was asked for before. Where every path is refused, \
          it is asked as rarely. {}",
         slower(&points)
