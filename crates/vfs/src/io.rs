@@ -23,6 +23,23 @@ use std::sync::Arc;
 /// The largest file: offsets are signed.
 const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
+/// Which way contents move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
+}
+
+impl Way {
+    /// Whether the file was opened for it.
+    fn allowed(self, file: &File) -> bool {
+        match self {
+            Way::Read => file.mode.read,
+            Way::Write => file.mode.write,
+        }
+    }
+}
+
 impl Kernel {
     /// The contents of an open regular file; `None` if it is a hole throughout and `make` does not ask for more.
     ///
@@ -132,10 +149,35 @@ impl Kernel {
 }
 
 impl Task {
-    /// A file that may be read or written through: not a directory, not a special file.
-    fn regular(&self, file: &File, allowed: bool) -> Result<()> {
-        if !allowed {
+    /// Where a transfer begins, if the descriptor allows it: at `offset`, or at the file's position.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `ESPIPE` (an offset, and a fifo).
+    pub(crate) fn may_transfer(&self, fd: i32, way: Way, offset: Option<i64>) -> Result<u64> {
+        let file = self.file_any(fd)?;
+        if file.mode.path {
             return Err(Errno::EBADF);
+        }
+        if offset.is_some() && file.proc.is_none() {
+            self.positioned(&file)?;
+        }
+        if !way.allowed(&file) {
+            return Err(Errno::EBADF);
+        }
+        Ok(offset.map_or(file.pos.get(), |offset| offset as u64))
+    }
+
+    /// A file that `len` bytes at `offset` may be read from or written to: not a directory, not a special file, and not
+    /// beyond the last offset there can be.
+    ///
+    /// Kernel: fs/read_write.c `rw_verify_area()`, and what files without contents answer.
+    fn regular(&self, file: &File, way: Way, offset: u64, len: usize) -> Result<()> {
+        if !way.allowed(file) {
+            return Err(Errno::EBADF);
+        }
+        if offset.saturating_add(len as u64) > MAX_FILE_SIZE {
+            return Err(Errno::EINVAL);
         }
         match self.kernel.store.inode(file.inode).attr().mode & S_IFMT {
             S_IFREG => Ok(()),
@@ -160,15 +202,15 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF` (not open for reading), `EISDIR`, `ENODATA` (the file was imported without its contents), `EAGAIN` (a fifo,
+    /// `EBADF` (not open for reading), `EINVAL` (beyond the last offset there can be), `EISDIR`, `ENODATA` (the file was imported without its contents), `EAGAIN` (a fifo,
     /// which carries nothing here).
     pub fn read(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
         let file = self.file(fd)?;
         if self.nothing_of_a_fifo(&file, file.mode.read, buf.len()) {
             return Ok(0);
         }
-        self.regular(&file, file.mode.read)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        self.regular(&file, Way::Read, file.pos.get(), buf.len())?;
         let n = self.kernel.read_at(&file, buf, file.pos.get())?;
         file.pos.set(file.pos.get() + n as u64);
         Ok(n)
@@ -178,12 +220,12 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `EINVAL` (negative offset).
+    /// As [`read`](Self::read); `EINVAL` (negative offset), `ESPIPE` (a fifo).
     pub fn pread(&self, fd: i32, buf: &mut [u8], offset: i64) -> Result<usize> {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let file = self.file(fd)?;
         self.positioned(&file)?;
-        self.regular(&file, file.mode.read)?;
+        self.regular(&file, Way::Read, offset, buf.len())?;
         self.kernel.read_at(&file, buf, offset)
     }
 
@@ -191,7 +233,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF` (not open for writing), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents). Of a file
+    /// `EBADF` (not open for writing), `EINVAL` (beyond the last offset there can be), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents). Of a file
     /// that [`open_proc`](Self::open_proc) opened: `EINVAL` (what is written, or a second write), `EPERM` (there is a map
     /// already; opener or writer may not map these ids).
     pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
@@ -199,8 +241,8 @@ impl Task {
         if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
             return Ok(0);
         }
-        self.regular(&file, file.mode.write)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        self.regular(&file, Way::Write, file.pos.get(), data.len())?;
         let (n, end) = self.write_at(&file, data, file.pos.get())?;
         file.pos.set(end);
         Ok(n)
@@ -215,7 +257,7 @@ impl Task {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let Ok(file) = self.file(fd) else { return Err(self.node_without_offsets(fd)) };
         self.positioned(&file)?;
-        self.regular(&file, file.mode.write)?;
+        self.regular(&file, Way::Write, offset, data.len())?;
         self.write_at(&file, data, offset).map(|(n, _)| n)
     }
 
@@ -232,9 +274,6 @@ impl Task {
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
         let written = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };
-            if offset.saturating_add(data.len() as u64) > MAX_FILE_SIZE {
-                return Err(Errno::EINVAL);
-            }
             let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(&contents.budget, offset, &data[..n])?;

@@ -448,3 +448,43 @@ fn random_calls(time: u64) {
     check_tree(&observer, b"/");
     assert!(succeeded > ROUNDS / 20 && faults > ROUNDS / 20, "{succeeded} succeeded, {faults} faulted");
 }
+
+#[test]
+fn sizes_that_no_memory_has_are_efault_before_a_byte_moves() {
+    const HALF: u64 = i64::MAX as u64;
+    let mut p = Program::new(Cred::root());
+    let path = p.put(0, b"/f\0");
+    let x = p.put(0x100, b"x");
+    let fd = p.call(nr::OPEN, &[path, (O_CREAT | O_RDWR) as u64, 0o644]) as u64;
+    for size in [HALF, HALF + 1, u64::MAX, 1 << 47] {
+        assert_eq!(p.call(nr::WRITE, &[fd, x, size]), error(Errno::EFAULT), "{size:#x}");
+        assert_eq!(p.call(nr::READ, &[fd, x, size]), error(Errno::EFAULT), "{size:#x}");
+        assert_eq!(p.call(nr::PWRITE64, &[fd, x, size, 0]), error(Errno::EFAULT), "{size:#x}");
+        assert_eq!(p.call(nr::PREAD64, &[fd, x, size, u64::MAX]), error(Errno::EINVAL), "the offset first");
+    }
+    for (lengths, answer) in [
+        // Of several, each counts as it was given.
+        ([HALF, HALF], Errno::EFAULT),
+        ([1, HALF], Errno::EFAULT),
+        // A negative length is found before any address is looked at.
+        ([HALF, HALF + 1], Errno::EINVAL),
+    ] {
+        let pairs = [x, lengths[0], x, lengths[1]].map(u64::to_ne_bytes);
+        let iov = p.put(0x200, pairs.as_flattened());
+        for number in [nr::READV, nr::WRITEV] {
+            assert_eq!(p.call(number, &[fd, iov, 2]), error(answer), "{lengths:x?}");
+        }
+    }
+    // A single one is cut to what one call moves: what there is, up to the end of the memory.
+    let iov = p.put(0x200, [x, HALF].map(u64::to_ne_bytes).as_flattened());
+    let rest = 0x4000 - 0x100;
+    assert_eq!(p.call(nr::FSTAT, &[fd, BASE + 0x300]), 0);
+    assert_eq!(p.u32_at(0x300 + 48), 0, "nothing was written");
+    assert_eq!(p.call(nr::WRITEV, &[fd, iov, 1]), rest);
+    // What the descriptor does not allow comes before the buffer, and a position that ends too late behind it.
+    let reader = p.call(nr::OPEN, &[path, O_RDONLY as u64]) as u64;
+    assert_eq!(p.call(nr::WRITE, &[reader, x, u64::MAX]), error(Errno::EBADF));
+    assert_eq!(p.call(nr::PREAD64, &[reader, x, 2, HALF]), error(Errno::EINVAL));
+    assert_eq!(p.call(nr::PREAD64, &[reader, x, 0, HALF]), 0);
+    assert_eq!(p.call(nr::READ, &[99, x, u64::MAX]), error(Errno::EBADF));
+}

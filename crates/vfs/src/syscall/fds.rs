@@ -3,6 +3,7 @@
 use super::memory::{copy_in, copy_out};
 use super::{Answer, Call, done, fd};
 use crate::errno::{Errno, Result};
+use crate::io::Way;
 use crate::locks::Flock;
 use crate::task::Task;
 use crate::uapi::{
@@ -30,48 +31,83 @@ type Iovec = (u64, u64);
 /// Contents.
 impl Call<'_> {
     pub(super) fn read(&mut self) -> Answer {
-        self.do_read(self.int(0), &[self.buffer()], None)
+        let buffer = self.buffer(Way::Read, None)?;
+        self.do_read(self.int(0), &[buffer], None)
     }
 
     pub(super) fn pread64(&mut self) -> Answer {
-        self.do_read(self.int(0), &[self.buffer()], Some(self.long(3)))
+        let offset = self.offset_of_one()?;
+        let buffer = self.buffer(Way::Read, offset)?;
+        self.do_read(self.int(0), &[buffer], offset)
     }
 
     pub(super) fn readv(&mut self) -> Answer {
         self.check_fd()?;
-        let buffers = self.iovecs()?;
+        let buffers = self.iovecs(Way::Read, None)?;
         self.do_read(self.int(0), &buffers, None)
     }
 
     pub(super) fn preadv(&mut self) -> Answer {
         let offset = self.check_offset()?;
-        let buffers = self.iovecs()?;
+        let buffers = self.iovecs(Way::Read, Some(offset))?;
         self.do_read(self.int(0), &buffers, Some(offset))
     }
 
     pub(super) fn write(&mut self) -> Answer {
-        self.do_write(self.int(0), &[self.buffer()], None)
+        let buffer = self.buffer(Way::Write, None)?;
+        self.do_write(self.int(0), &[buffer], None)
     }
 
     pub(super) fn pwrite64(&mut self) -> Answer {
-        self.do_write(self.int(0), &[self.buffer()], Some(self.long(3)))
+        let offset = self.offset_of_one()?;
+        let buffer = self.buffer(Way::Write, offset)?;
+        self.do_write(self.int(0), &[buffer], offset)
     }
 
     pub(super) fn writev(&mut self) -> Answer {
         self.check_fd()?;
-        let buffers = self.iovecs()?;
+        let buffers = self.iovecs(Way::Write, None)?;
         self.do_write(self.int(0), &buffers, None)
     }
 
     pub(super) fn pwritev(&mut self) -> Answer {
         let offset = self.check_offset()?;
-        let buffers = self.iovecs()?;
+        let buffers = self.iovecs(Way::Write, Some(offset))?;
         self.do_write(self.int(0), &buffers, Some(offset))
     }
 
-    /// The one buffer of a call that has no vector of them.
-    fn buffer(&self) -> Iovec {
-        (self.args[1], self.args[2].min(MAX_RW_COUNT))
+    /// The one buffer of a call that has no vector of them. The size counts as it was given: what one call cannot move is
+    /// cut off only afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`, if the descriptor allows the call.
+    ///
+    /// Kernel: fs/read_write.c `vfs_read()`, `vfs_write()`.
+    fn buffer(&self, way: Way, offset: Option<i64>) -> Result<Iovec> {
+        let (address, len) = (self.args[1], self.args[2]);
+        if self.mem.access_ok(address, len) {
+            self.verify_area(way, offset, len)?;
+            return Ok((address, len.min(MAX_RW_COUNT)));
+        }
+        self.task.may_transfer(self.int(0), way, offset)?;
+        Err(Errno::EFAULT)
+    }
+
+    /// The whole of a transfer has to lie before the last offset; one that the descriptor does not allow answers later.
+    ///
+    /// Kernel: fs/read_write.c `rw_verify_area()`.
+    fn verify_area(&self, way: Way, offset: Option<i64>, len: u64) -> Result<()> {
+        match self.task.may_transfer(self.int(0), way, offset) {
+            Ok(at) if at.saturating_add(len) > i64::MAX as u64 => Err(Errno::EINVAL),
+            _ => Ok(()),
+        }
+    }
+
+    /// The offset of pread(2) and pwrite(2), which is judged before the descriptor.
+    fn offset_of_one(&self) -> Result<Option<i64>> {
+        let offset = self.long(3);
+        if offset < 0 { Err(Errno::EINVAL) } else { Ok(Some(offset)) }
     }
 
     /// A descriptor that is not open is found out before the buffers are read.
@@ -88,29 +124,35 @@ impl Call<'_> {
         self.check_fd().map(|()| offset)
     }
 
-    /// The buffers of a vectored call. Kernel: lib/iov_iter.c `__import_iovec()`.
-    fn iovecs(&mut self) -> Result<Vec<Iovec>> {
+    /// The buffers of a vectored call. Kernel: lib/iov_iter.c `import_iovec()`.
+    fn iovecs(&mut self, way: Way, offset: Option<i64>) -> Result<Vec<Iovec>> {
         let count = self.args[2];
         if count > UIO_MAXIOV {
             return Err(Errno::EINVAL);
         }
         let mut bytes = vec![0; count as usize * 16];
         self.mem.copy_from_user(&mut bytes, self.args[1])?;
-        let mut left = MAX_RW_COUNT;
         let (words, _) = bytes.as_chunks::<8>();
         let (pairs, _) = words.as_chunks::<2>();
-        pairs
-            .iter()
-            .map(|&[address, len]| {
-                let len = u64::from_ne_bytes(len);
-                if len > i64::MAX as u64 {
-                    return Err(Errno::EINVAL);
-                }
-                let len = len.min(left);
-                left -= len;
-                Ok((u64::from_ne_bytes(address), len))
-            })
-            .collect()
+        let mut buffers: Vec<Iovec> = pairs.iter().map(|pair| pair.map(u64::from_ne_bytes).into()).collect();
+        if buffers.iter().any(|&(_, len)| len > i64::MAX as u64) {
+            return Err(Errno::EINVAL);
+        }
+        let alone = buffers.len() == 1;
+        let mut left = MAX_RW_COUNT;
+        for (address, len) in &mut buffers {
+            // Of a single one, what is too much is cut off before the rest is looked at; of several, afterwards.
+            if alone {
+                *len = (*len).min(left);
+            }
+            if !self.mem.access_ok(*address, *len) {
+                return Err(Errno::EFAULT);
+            }
+            *len = (*len).min(left);
+            left -= *len;
+        }
+        self.verify_area(way, offset, MAX_RW_COUNT - left)?;
+        Ok(buffers)
     }
 
     /// Reads into the buffers, at the file's position or at `offset`, until one cannot be written or there is no more.

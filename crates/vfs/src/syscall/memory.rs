@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Memory is readable and writable by whole pages, so a copy that fails is tried again up to where a page ends.
 const PAGE: u64 = 4096;
 
+/// The end of what a program on x86-64 can address, with page tables of four levels. Kernel: `TASK_SIZE_MAX`.
+pub const TASK_SIZE_MAX: u64 = (1 << 47) - PAGE;
+
 /// The memory of the program that makes the calls: a slice ([`SliceMemory`]), another process, callbacks.
 ///
 /// The engine holds none of its locks while it uses it. An implementation may be slow, lie, or change what it shows from
@@ -33,6 +36,16 @@ pub trait UserMemory {
     ///
     /// `EFAULT`: some of it cannot be written; how much then was, is unspecified.
     fn copy_to_user(&mut self, to: u64, from: &[u8]) -> Result<()>;
+
+    /// Whether a program may name `len` bytes at `address` at all; nothing is read. Calls that move contents ask for the
+    /// whole size that they were given before they move any of it, and answer `EFAULT` if not.
+    ///
+    /// Unless an implementation says otherwise, a program has the addresses below [`TASK_SIZE_MAX`].
+    ///
+    /// Kernel: arch/x86/include/asm/uaccess_64.h `__access_ok()`.
+    fn access_ok(&self, address: u64, len: u64) -> bool {
+        address.checked_add(len).is_some_and(|end| end <= TASK_SIZE_MAX)
+    }
 
     /// The byte at address `from`.
     ///

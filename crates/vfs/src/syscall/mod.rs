@@ -41,7 +41,7 @@ use crate::task::Task;
 use memory::{Name, copy_out};
 
 pub(crate) use memory::EMBEDDED_NAME_MAX;
-pub use memory::{SliceMemory, UserMemory};
+pub use memory::{SliceMemory, TASK_SIZE_MAX, UserMemory};
 pub use process::Event;
 
 /// A call under way: who makes it, the memory, the registers.
