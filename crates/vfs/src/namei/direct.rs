@@ -2,11 +2,11 @@
 
 use super::{At, Bail, Lookup, Position, Walker};
 use crate::dcache::Seen;
-use crate::fs_struct::Place;
-use crate::inode::Inode;
+use crate::dcache::inode::Inode;
+use crate::file::fs_struct::Place;
 use crate::kernel::WalkMode;
 use crate::mount::Path;
-use crate::pathtable::{AsOf, Led, Remembered, Signature};
+use crate::namei::pathtable::{AsOf, Led, Remembered, Signature};
 use rcuwalk_sync::{Handle, SeqRead, step};
 
 /// Where a lockless walk ended, not validated yet.

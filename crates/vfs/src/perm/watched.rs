@@ -3,11 +3,11 @@
 //! For [`Unwatched`] nothing is left of the telling.
 
 use super::*;
-use crate::acl::watched_acl_permission;
-use crate::trace::{Class, Fact, Held, Rule, Watch};
-use crate::uapi::{
+use crate::base::uapi::{
     CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, S_IRWXG, S_ISGID, S_ISUID, S_IXGRP, s_isdir, s_islnk, s_isreg,
 };
+use crate::kernel::trace::{Class, Fact, Held, Rule, Watch};
+use crate::perm::acl::watched_acl_permission;
 
 /// [`super::inode_permission`].
 #[inline]

@@ -2,14 +2,14 @@
 
 use super::memory::{copy_in, copy_out};
 use super::{Answer, Call, done, fd};
-use crate::errno::{Errno, Result};
-use crate::io::Way;
-use crate::locks::Flock;
-use crate::task::Task;
-use crate::uapi::{
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{
     F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETLK, F_SETLKW, FD_CLOEXEC, LOCK_NB,
     SEEK_CUR, SEEK_SET,
 };
+use crate::calls::io::Way;
+use crate::file::locks::Flock;
+use crate::task::Task;
 
 /// The most bytes that one call moves. Kernel: `MAX_RW_COUNT`.
 const MAX_RW_COUNT: u64 = 0x7fff_f000;

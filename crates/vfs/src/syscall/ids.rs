@@ -1,11 +1,11 @@
 //! Calls on the credential and on limits.
 
 use super::{Answer, Call, done};
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::NGROUPS_MAX;
 use crate::cred::CapSet;
-use crate::errno::{Errno, Result};
-use crate::fork::Rlimit;
-use crate::process::CapData;
-use crate::uapi::NGROUPS_MAX;
+use crate::task::fork::Rlimit;
+use crate::task::process::CapData;
 
 /// `_LINUX_CAPABILITY_VERSION_1`: sets of 32 bits.
 const CAPABILITY_VERSION_1: u32 = 0x1998_0330;

@@ -2,11 +2,11 @@
 //!
 //! Kernel: lib/strncpy_from_user.c, include/linux/uaccess.h, fs/namei.c `getname()`.
 
-use crate::errno::{Errno, Result};
-use crate::getname::{NAME_FAULT, NAME_NO_MEMORY};
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::PATH_MAX;
+use crate::base::variants::NameBuffer;
 use crate::kernel::Names;
-use crate::uapi::PATH_MAX;
-use crate::variants::NameBuffer;
+use crate::namei::getname::{NAME_FAULT, NAME_NO_MEMORY};
 use memchr::memchr;
 use rcuwalk_sync::slab::{Buffer, Cache};
 use std::ops::Deref;
@@ -362,9 +362,9 @@ mod tests {
         assert_eq!(&*get(0x1000), b"xxxxxxxxxx");
         assert_eq!(get(0x1010).len(), PATH_MAX, "too long for whoever uses it");
         let faulted = get(end - 5);
-        assert_eq!(crate::getname::check_name(&faulted, true), Err(Errno::EFAULT));
+        assert_eq!(crate::namei::getname::check_name(&faulted, true), Err(Errno::EFAULT));
         let faulted = get(end - 1000);
-        assert_eq!(crate::getname::check_name(&faulted, true), Err(Errno::EFAULT), "a long one");
+        assert_eq!(crate::namei::getname::check_name(&faulted, true), Err(Errno::EFAULT), "a long one");
         assert_eq!(&*get(0x1005), b"xxxxx");
         assert_eq!(names.whole.info().fresh, 1, "a buffer used again, and only for long names");
     }

@@ -36,7 +36,7 @@ mod paths;
 mod process;
 mod xattrs;
 
-use crate::errno::{Errno, Result};
+use crate::base::errno::{Errno, Result};
 use crate::task::Task;
 use memory::{Name, copy_out};
 
@@ -300,7 +300,7 @@ impl Call<'_> {
     /// spares the copy of a name that is mostly empty.
     #[inline(always)]
     fn is_empty_name(&mut self, i: usize, flags: i32) -> bool {
-        flags & crate::uapi::AT_EMPTY_PATH != 0
+        flags & crate::base::uapi::AT_EMPTY_PATH != 0
             && (self.args[i] == 0 || self.mem.get_user(self.args[i]) == Ok(0))
     }
 

@@ -1,9 +1,9 @@
 //! Calls on mounts and namespaces.
 
 use super::{Answer, Call, done, fd};
-use crate::errno::{Errno, Result};
-use crate::namespace::MountAttr;
-use crate::uapi::{MOUNT_ATTR_IDMAP, PATH_MAX};
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{MOUNT_ATTR_IDMAP, PATH_MAX};
+use crate::calls::namespace::MountAttr;
 
 /// Bytes of the options of mount(2).
 const PAGE: usize = 4096;

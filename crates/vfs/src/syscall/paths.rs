@@ -2,9 +2,9 @@
 
 use super::memory::UserMemory;
 use super::{Answer, Call, done, fd};
-use crate::errno::{Errno, Result};
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{AT_FDCWD, AT_REMOVEDIR, OpenHow, PATH_MAX, Statx, Timespec};
 use crate::task::Task;
-use crate::uapi::{AT_FDCWD, AT_REMOVEDIR, OpenHow, PATH_MAX, Statx, Timespec};
 
 /// Microseconds of a second.
 const USEC_PER_SEC: i64 = 1_000_000;

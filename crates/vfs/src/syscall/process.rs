@@ -3,11 +3,11 @@
 //! Kernel: kernel/fork.c, kernel/exit.c, fs/exec.c.
 
 use super::{Answer, Call};
-use crate::errno::{Errno, Result};
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{AT_FDCWD, CLONE_VFORK, CLONE_VM};
 use crate::exec::{ARG_CEILING, Exec, MAX_ARG_STRLEN};
-use crate::fork::CloneFlags;
 use crate::task::Task;
-use crate::uapi::{AT_FDCWD, CLONE_VFORK, CLONE_VM};
+use crate::task::fork::CloneFlags;
 
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_PARENT: u64 = 0x8000;

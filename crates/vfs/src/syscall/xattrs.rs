@@ -2,12 +2,12 @@
 
 use super::memory::Name;
 use super::{Answer, Call, done};
-use crate::errno::{Errno, Result};
-use crate::task::Task;
-use crate::uapi::{
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{
     AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, XATTR_CREATE, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_REPLACE,
     XATTR_SIZE_MAX,
 };
+use crate::task::Task;
 
 /// The name of an attribute, as it was found in memory.
 struct AttrName {

@@ -1,0 +1,5 @@
+//! What everything else is made of: errors, the kernel's numbers and structures, the old ways kept for measuring.
+
+pub mod errno;
+pub mod uapi;
+pub(crate) mod variants;

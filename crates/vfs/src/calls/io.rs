@@ -1,0 +1,573 @@
+//! Contents: read, write, lseek, truncate, getdents.
+//!
+//! Kernel: fs/read_write.c, fs/open.c `do_truncate()`, fs/readdir.c.
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::*;
+use crate::cred::Cred;
+use crate::dcache::Meta;
+use crate::dcache::inode::{Inode, Touch, flags};
+use crate::dcache::pages::FileData;
+use crate::dcache::store::{Contents, FIRST_OFFSET, Namespace};
+use crate::file::File;
+use crate::kernel::Kernel;
+use crate::mount::Path;
+use crate::namei::{At, Lookup};
+use crate::perm::setattr;
+use crate::perm::{self, MAY_WRITE};
+use crate::task::Task;
+use rcuwalk_sync::Handle;
+use rcuwalk_sync::lock::PoisonError;
+use std::sync::Arc;
+
+/// The largest file: offsets are signed.
+const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// Which way contents move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
+}
+
+impl Way {
+    /// Whether the file was opened for it.
+    fn allowed(self, file: &File) -> bool {
+        match self {
+            Way::Read => file.mode.read,
+            Way::Write => file.mode.write,
+        }
+    }
+}
+
+impl Kernel {
+    /// The contents of an open regular file; `None` if it is a hole throughout and `make` does not ask for more.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file was imported without its contents; `ENOMEM`.
+    pub(crate) fn contents_of<'f>(&self, file: &'f File, make: bool) -> Result<Option<&'f Arc<Contents>>> {
+        if let Some(contents) = file.contents.get() {
+            return Ok(Some(contents));
+        }
+        let mut ns = self.store.lock();
+        let i = self.store.inode(file.inode);
+        if i.mode.get() & flags::NO_CONTENT != 0 && i.size.get() != 0 {
+            return Err(Errno::ENODATA);
+        }
+        if !make && self.store.inode_rest(file.inode).data.get() == 0 {
+            return Ok(None);
+        }
+        let budget = self.budget(&ns, file.path.mnt)?;
+        let contents = self.store.contents(&mut ns, file.inode, &budget)?;
+        Ok(Some(file.contents.get_or_init(|| contents)))
+    }
+
+    /// Reads from a regular file, which stamps its access time.
+    ///
+    /// # Errors
+    ///
+    /// `ENODATA` if the file was imported without its contents.
+    pub(crate) fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let n = match self.contents_of(file, false)? {
+            Some(contents) => {
+                contents.data.read().unwrap_or_else(PoisonError::into_inner).read_at(offset, buf)
+            }
+            None => {
+                let size = self.store.inode(file.inode).size.get();
+                let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+                buf[..n].fill(0);
+                n
+            }
+        };
+        // As on tmpfs, where also a read of nothing counts as one.
+        if file.flags.get() as i32 & O_NOATIME == 0 {
+            self.touch_atime(file.path.mnt, file.inode);
+        }
+        Ok(n)
+    }
+
+    /// Changes the contents of a regular file by `edit`, then its size, blocks, times and set-id bits to match.
+    pub(crate) fn edit_contents<R>(
+        &self,
+        mnt: Handle,
+        inode: Handle,
+        contents: &Contents,
+        cred: &Cred,
+        edit: impl FnOnce(&mut FileData) -> Result<R>,
+    ) -> Result<R> {
+        let _gate = self.watch.enter();
+        // The contents' lock is taken before the name space lock, everywhere.
+        let mut data = contents.data.write().unwrap_or_else(PoisonError::into_inner);
+        let unsaved = data.unsaved();
+        let value = edit(&mut data)?;
+        let (now, mut ns) = (self.now(), self.store.lock());
+        self.watch.edited(&ns, &mut data, unsaved);
+        self.remove_privileges(&mut ns, mnt, inode, cred);
+        let i = self.store.inode(inode);
+        let _change = self.store.open_inode(&mut ns, inode);
+        i.mode.set(i.mode.get() & !flags::NO_CONTENT | flags::BLOCKS_STORED);
+        i.size.set(data.size());
+        self.store.inode_rest(inode).blocks.set(data.pages() * 8);
+        self.store.touch(&mut ns, inode, Touch::MC, now);
+        Ok(value)
+    }
+
+    /// Takes set-id bits and file capabilities from a file that is written to.
+    ///
+    /// Kernel: fs/inode.c `file_remove_privs()`.
+    fn remove_privileges(&self, ns: &mut Namespace, mnt: Handle, inode: Handle, cred: &Cred) {
+        let i = self.store.inode(inode);
+        let mode = setattr::mode_after_write(&self.attr(mnt, i), cred);
+        let _change = self.store.open_inode(ns, inode);
+        let acl_follows = i.acl.get() != 0 && mode != i.mode.get() & 0xffff;
+        if self.remove_file_caps(ns, inode) || acl_follows {
+            // The attribute's removal stamps, and so does an ACL made to agree with the mode, even where nothing else does.
+            self.store.touch(ns, inode, Touch::C, self.now());
+        }
+        i.mode.set(i.mode.get() & !0xffff | mode);
+    }
+
+    /// Sets the size of a regular file.
+    fn set_size(&self, mnt: Handle, inode: Handle, size: u64, cred: &Cred) -> Result<()> {
+        let contents = {
+            let mut ns = self.store.lock();
+            let i = self.store.inode(inode);
+            if size == 0 && i.mode.get() & flags::NO_CONTENT != 0 {
+                // What is cut off need not be known.
+                let _change = self.store.open_inode(&mut ns, inode);
+                i.mode.set(i.mode.get() & !flags::NO_CONTENT);
+                i.size.set(0);
+            } else if i.mode.get() & flags::NO_CONTENT != 0 && i.size.get() != 0 {
+                return Err(Errno::ENODATA);
+            }
+            let budget = self.budget(&ns, mnt)?;
+            self.store.contents(&mut ns, inode, &budget)?
+        };
+        self.edit_contents(mnt, inode, &contents, cred, |data| data.truncate(&contents.budget, size))
+    }
+}
+
+impl Task {
+    /// Where a transfer begins, if the descriptor allows it: at `offset`, or at the file's position.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `ESPIPE` (an offset, and a fifo).
+    pub(crate) fn may_transfer(&self, fd: i32, way: Way, offset: Option<i64>) -> Result<u64> {
+        let file = self.file_any(fd)?;
+        if file.mode.path {
+            return Err(Errno::EBADF);
+        }
+        if offset.is_some() && file.proc.is_none() {
+            self.positioned(&file)?;
+        }
+        if !way.allowed(&file) {
+            return Err(Errno::EBADF);
+        }
+        Ok(offset.map_or(file.pos.get(), |offset| offset as u64))
+    }
+
+    /// A file that `len` bytes at `offset` may be read from or written to: not a directory, not a special file, and not
+    /// beyond the last offset there can be.
+    ///
+    /// Kernel: fs/read_write.c `rw_verify_area()`, and what files without contents answer.
+    fn regular(&self, file: &File, way: Way, offset: u64, len: usize) -> Result<()> {
+        if !way.allowed(file) {
+            return Err(Errno::EBADF);
+        }
+        if offset.saturating_add(len as u64) > MAX_FILE_SIZE {
+            return Err(Errno::EINVAL);
+        }
+        match self.kernel.store.inode(file.inode).attr().mode & S_IFMT {
+            S_IFREG => Ok(()),
+            S_IFDIR => Err(Errno::EISDIR),
+            S_IFIFO => Err(Errno::EAGAIN),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// No bytes of a fifo can be read and written without anybody at its other end.
+    fn nothing_of_a_fifo(&self, file: &File, allowed: bool, len: usize) -> bool {
+        allowed && len == 0 && self.kernel.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO
+    }
+
+    /// A fifo has no positions; that is told before whether it may be read or written.
+    fn positioned(&self, file: &File) -> Result<()> {
+        let mode = self.kernel.store.inode(file.inode).attr().mode;
+        if mode & S_IFMT == S_IFIFO { Err(Errno::ESPIPE) } else { Ok(()) }
+    }
+
+    /// Reads from the position of `fd` and advances it; gives the number of bytes, 0 at the end.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` (not open for reading), `EINVAL` (beyond the last offset there can be), `EISDIR`, `ENODATA` (the file was imported without its contents), `EAGAIN` (a fifo,
+    /// which carries nothing here).
+    pub fn read(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
+        let file = self.file(fd)?;
+        if self.nothing_of_a_fifo(&file, file.mode.read, buf.len()) {
+            return Ok(0);
+        }
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        self.regular(&file, Way::Read, file.pos.get(), buf.len())?;
+        let n = self.kernel.read_at(&file, buf, file.pos.get())?;
+        file.pos.set(file.pos.get() + n as u64);
+        Ok(n)
+    }
+
+    /// Reads at byte `offset`; the position stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); `EINVAL` (negative offset), `ESPIPE` (a fifo).
+    pub fn pread(&self, fd: i32, buf: &mut [u8], offset: i64) -> Result<usize> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let file = self.file(fd)?;
+        self.positioned(&file)?;
+        self.regular(&file, Way::Read, offset, buf.len())?;
+        self.kernel.read_at(&file, buf, offset)
+    }
+
+    /// Writes at the position of `fd`, or at the end with `O_APPEND`, and advances it; gives the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` (not open for writing), `EINVAL` (beyond the last offset there can be), `EFBIG`, `ENOSPC`, `ENODATA` (the file was imported without its contents). Of a file
+    /// that [`open_proc`](Self::open_proc) opened: `EINVAL` (what is written, or a second write), `EPERM` (there is a map
+    /// already; opener or writer may not map these ids).
+    pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
+        let Ok(file) = self.file(fd) else { return self.write_node(fd, data) };
+        if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
+            return Ok(0);
+        }
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        self.regular(&file, Way::Write, file.pos.get(), data.len())?;
+        let (n, end) = self.write_at(&file, data, file.pos.get())?;
+        file.pos.set(end);
+        Ok(n)
+    }
+
+    /// Writes at byte `offset`, or at the end with `O_APPEND`; the position stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); `EINVAL` (negative offset), `ESPIPE` (a fifo).
+    pub fn pwrite(&self, fd: i32, data: &[u8], offset: i64) -> Result<usize> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let Ok(file) = self.file(fd) else { return Err(self.node_without_offsets(fd)) };
+        self.positioned(&file)?;
+        self.regular(&file, Way::Write, offset, data.len())?;
+        self.write_at(&file, data, offset).map(|(n, _)| n)
+    }
+
+    /// Gives the bytes written and where they end.
+    pub(crate) fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<(usize, u64)> {
+        if data.is_empty() {
+            return Ok((0, offset));
+        }
+        let flags = file.flags.get() as i32;
+        let append = flags & O_APPEND != 0;
+        let limit = self.fsize_limit().min(MAX_FILE_SIZE);
+        let kernel = &*self.kernel;
+        kernel.watch.admit()?;
+        let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
+        let written = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
+            let offset = if append { pages.size() } else { offset };
+            let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
+            let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let n = pages.write_at(&contents.budget, offset, &data[..n])?;
+            Ok((n, offset + n as u64))
+        })?;
+        if flags & O_DSYNC != 0 {
+            kernel.watch.sync()?;
+        }
+        Ok(written)
+    }
+
+    /// Moves the position of `fd`; gives the new one. `whence`: `SEEK_SET`, `SEEK_CUR`, `SEEK_END`, `SEEK_DATA`,
+    /// `SEEK_HOLE`. Of a directory, the position is one that [`getdents`](Self::getdents) gave.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EINVAL` (whence; a negative result), `ENXIO` (no data or hole from there on), `ESPIPE` (a fifo).
+    pub fn lseek(&self, fd: i32, offset: i64, whence: i32) -> Result<i64> {
+        let file = self.file(fd)?;
+        let mode = self.kernel.store.inode(file.inode).attr().mode;
+        if mode & S_IFMT == S_IFIFO {
+            return Err(Errno::ESPIPE);
+        }
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = || self.kernel.store.inode(file.inode).size.get() as i64;
+        let to = match whence {
+            SEEK_SET => offset,
+            SEEK_CUR => (file.pos.get() as i64).checked_add(offset).ok_or(Errno::EOVERFLOW)?,
+            SEEK_END if s_isreg(mode) => size().checked_add(offset).ok_or(Errno::EOVERFLOW)?,
+            SEEK_DATA | SEEK_HOLE if s_isreg(mode) => self.seek_sparse(&file, offset, whence)?,
+            _ => return Err(Errno::EINVAL),
+        };
+        if to < 0 {
+            return Err(Errno::EINVAL);
+        }
+        file.pos.set(to as u64);
+        Ok(to)
+    }
+
+    fn seek_sparse(&self, file: &File, offset: i64, whence: i32) -> Result<i64> {
+        match self.kernel.contents_of(file, false)? {
+            Some(contents) => {
+                let data = contents.data.read().unwrap_or_else(PoisonError::into_inner);
+                if whence == SEEK_DATA { data.seek_data(offset) } else { data.seek_hole(offset) }
+            }
+            None => {
+                // All of it is one hole.
+                let size = self.kernel.store.inode(file.inode).size.get() as i64;
+                if offset < 0 || offset >= size || whence == SEEK_DATA {
+                    Err(Errno::ENXIO)
+                } else {
+                    Ok(offset)
+                }
+            }
+        }
+    }
+
+    /// Sets the size of the file `path` to `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (negative length, not a regular file), those of the walk, `EISDIR`, `EACCES`, `EROFS`, `EPERM` (immutable
+    /// or append-only), `ETXTBSY`, `EFBIG`, `ENODATA` (the file was imported without its contents, and `len` is not 0).
+    ///
+    /// Kernel: fs/open.c `vfs_truncate()`.
+    pub fn truncate(&self, path: &[u8], len: i64) -> Result<()> {
+        let len = u64::try_from(len).map_err(|_| Errno::EINVAL)?;
+        let kernel = &*self.kernel;
+        let place = self.lookup_held(At::Cwd, path, Lookup::FOLLOW, |p| match p.seen.meta.file_type() {
+            S_IFDIR => Err(Errno::EISDIR),
+            S_IFREG => {
+                kernel.inode_permission(p.mnt, kernel.store.d_inode(p.seen.dentry), &self.cred, MAY_WRITE)
+            }
+            _ => Err(Errno::EINVAL),
+        })?;
+        let result = self.truncate_held(place, len);
+        kernel.path_put(place);
+        result
+    }
+
+    fn truncate_held(&self, place: Path, len: u64) -> Result<()> {
+        let store = &self.kernel.store;
+        let inode = store.d_inode(place.dentry);
+        self.want_write(place)?;
+        if store.read_inode(inode, Inode::attr).iflags & perm::IFLAG_APPEND != 0 {
+            return Err(Errno::EPERM);
+        }
+        store.get_write_access(&store.lock(), inode)?;
+        // Setting the size that a file without pages has already leaves its times alone.
+        let idle =
+            store.read_inode(inode, |i| i.size.get() == len) && store.fill_kstat(inode, false).blocks == 0;
+        let result = if idle {
+            self.kernel.remove_privileges(&mut store.lock(), place.mnt, inode, &self.cred);
+            Ok(())
+        } else {
+            self.resize(place.mnt, inode, len)
+        };
+        store.put_write_access(&store.lock(), inode);
+        result
+    }
+
+    /// Sets the size within the limits.
+    fn resize(&self, mnt: Handle, inode: Handle, len: u64) -> Result<()> {
+        let grows = len > self.kernel.store.inode(inode).size.get();
+        if grows && len > self.fsize_limit() || len > MAX_FILE_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        self.kernel.set_size(mnt, inode, len, &self.cred)
+    }
+
+    /// What `O_TRUNC` does.
+    pub(crate) fn handle_truncate(&self, mnt: Handle, inode: Handle) -> Result<()> {
+        let store = &self.kernel.store;
+        store.get_write_access(&store.lock(), inode)?;
+        let result = self.kernel.set_size(mnt, inode, 0, &self.cred);
+        store.put_write_access(&store.lock(), inode);
+        result
+    }
+
+    /// Sets the size of the open file to `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (negative length, not a regular file, not open for writing), `EBADF`, `EPERM` (append-only), `EFBIG`.
+    pub fn ftruncate(&self, fd: i32, len: i64) -> Result<()> {
+        let len = u64::try_from(len).map_err(|_| Errno::EINVAL)?;
+        let file = self.file(fd)?;
+        let attr = self.kernel.store.read_inode(file.inode, Inode::attr);
+        if !s_isreg(attr.mode) || !file.mode.write {
+            return Err(Errno::EINVAL);
+        }
+        if attr.iflags & perm::IFLAG_APPEND != 0 {
+            return Err(Errno::EPERM);
+        }
+        self.resize(file.path.mnt, file.inode, len)
+    }
+
+    /// Appends entries of the directory `fd` to `out`, at most `max`, from its position on, which advances; gives how many,
+    /// 0 at the end. `.` and `..` come first. Entries that stay from start to end are seen once, whatever is created,
+    /// renamed or removed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `ENOTDIR`, `ENOENT` (the directory was removed), `ENOMEM`.
+    ///
+    /// Kernel: fs/readdir.c `iterate_dir()`, fs/libfs.c `offset_readdir()`.
+    pub fn getdents(&self, fd: i32, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
+        let file = self.file(fd)?;
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = self.kernel.iterate_dir(&file, out, max)?;
+        if file.flags.get() as i32 & O_NOATIME == 0 {
+            self.kernel.touch_atime(file.path.mnt, file.inode);
+        }
+        Ok(n)
+    }
+
+    /// [`getdents`](Self::getdents) as the system call has it: fills `buf` with `struct linux_dirent64` records, whole ones
+    /// from the position on, and gives their bytes, 0 at the end. A record has the inode number (8 bytes), the position
+    /// behind it (8), its own length (2), the type (1), the name and at least one NUL, up to a multiple of 8 bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`getdents`](Self::getdents); `EINVAL` if the first record does not fit.
+    ///
+    /// Kernel: fs/readdir.c `getdents64()`, `filldir64()`.
+    pub fn getdents64(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
+        /// Bytes before the name.
+        const HEADER: usize = 19;
+        let file = self.file(fd)?;
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut used, mut one) = (0, Vec::new());
+        let result = loop {
+            let before = (file.pos.get(), file.cursor.get());
+            one.clear();
+            match self.kernel.iterate_dir(&file, &mut one, 1) {
+                Ok(0) => break Ok(used),
+                Ok(_) => {}
+                Err(errno) => break if used == 0 { Err(errno) } else { Ok(used) },
+            }
+            let entry = &one[0];
+            let len = (HEADER + entry.name.len() + 1).next_multiple_of(8);
+            let Some(record) = buf.get_mut(used..used + len) else {
+                // It is the first of the next call.
+                file.pos.set(before.0);
+                file.cursor.set(before.1);
+                break if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
+            };
+            record[..8].copy_from_slice(&entry.ino.to_ne_bytes());
+            record[8..16].copy_from_slice(&entry.off.to_ne_bytes());
+            record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+            record[18] = entry.kind;
+            record[HEADER..HEADER + entry.name.len()].copy_from_slice(&entry.name);
+            record[HEADER + entry.name.len()..].fill(0);
+            used += len;
+        };
+        if file.flags.get() as i32 & O_NOATIME == 0 && !matches!(result, Err(Errno::ENOTDIR | Errno::ENOENT))
+        {
+            self.kernel.touch_atime(file.path.mnt, file.inode);
+        }
+        result
+    }
+
+    /// All entries of the directory `path` but `.` and `..`, in the order in which they were made.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it for reading, and of [`getdents`](Self::getdents).
+    pub fn readdir(&self, path: &[u8]) -> Result<Vec<Dirent>> {
+        let fd = self.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)?;
+        let mut all = Vec::new();
+        let result = loop {
+            match self.getdents(fd, &mut all, 1024) {
+                Ok(0) => break Ok(()),
+                Ok(_) => {}
+                Err(errno) => break Err(errno),
+            }
+        };
+        self.close(fd)?;
+        result?;
+        all.retain(|entry| entry.name != b"." && entry.name != b"..");
+        Ok(all)
+    }
+}
+
+impl Kernel {
+    fn iterate_dir(&self, file: &File, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
+        let store = &self.store;
+        let _ns = store.lock();
+        let i = store.inode(file.inode);
+        if i.mode.get() & S_IFMT != S_IFDIR {
+            return Err(Errno::ENOTDIR);
+        }
+        if i.mode.get() & flags::DEAD != 0 {
+            return Err(Errno::ENOENT);
+        }
+        let ino = |dentry: Handle| store.inode(store.d_inode(dentry)).ino.get();
+        let mut n = 0;
+        while n < max && file.pos.get() < u64::from(FIRST_OFFSET) {
+            let (name, of): (&[u8], Handle) = match file.pos.get() {
+                0 => (b".", file.path.dentry),
+                _ => (b"..", store.dentry(file.path.dentry).parent.get()),
+            };
+            let next = file.pos.get() + 1;
+            push(out, Dirent { ino: ino(of), off: next as i64, kind: DT_DIR, name: name.to_vec() })?;
+            file.pos.set(next);
+            n += 1;
+        }
+        if n == max || file.pos.get() == END_OF_DIRECTORY {
+            return Ok(n);
+        }
+        let mut at = self.first_child_from(file);
+        while at != 0 && n < max {
+            let links = store.links(at);
+            let next = u64::from(links.offset.get()) + 1;
+            let kind = mode_to_dt(Meta(store.dentry(at).meta.get()).file_type());
+            push(out, Dirent { ino: ino(at), off: next as i64, kind, name: store.d_name(at) })?;
+            file.pos.set(next);
+            file.cursor.set(at);
+            at = links.sib_next.get();
+            n += 1;
+        }
+        if at == 0 {
+            // Who came to the end stays there, whatever is added, until it seeks.
+            file.pos.set(END_OF_DIRECTORY);
+        }
+        Ok(n)
+    }
+
+    /// The first child at or behind the position of `file`. Where the last read ended is remembered, and still good if
+    /// that child is still there; otherwise the list is searched.
+    fn first_child_from(&self, file: &File) -> Handle {
+        let (store, pos) = (&self.store, file.pos.get());
+        let cursor = file.cursor.get();
+        let d = store.dentry(cursor);
+        let stands = cursor != 0
+            && Meta(d.meta.get()).is_hashed()
+            && d.parent.get() == file.path.dentry
+            && u64::from(store.links(cursor).offset.get()) + 1 == pos;
+        if stands {
+            return store.links(cursor).sib_next.get();
+        }
+        let mut at = store.inode_rest(file.inode).first_child.get();
+        while at != 0 && u64::from(store.links(at).offset.get()) < pos {
+            at = store.links(at).sib_next.get();
+        }
+        at
+    }
+}
+
+/// The position behind all entries, beyond every offset.
+const END_OF_DIRECTORY: u64 = 1 << 32;
+
+fn push(out: &mut Vec<Dirent>, entry: Dirent) -> Result<()> {
+    out.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+    out.push(entry);
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! The system calls, as methods of [`Task`](crate::Task).
+
+pub(crate) mod attr;
+pub(crate) mod dirops;
+mod fileattr;
+pub(crate) mod io;
+pub(crate) mod namespace;
+mod open;
+pub(crate) mod procfs;
+mod space;
+mod stat;
+pub(crate) mod statfs;
+mod xattr;

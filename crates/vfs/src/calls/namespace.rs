@@ -1,0 +1,1203 @@
+//! The calls that change mounts: mount, umount2, mount_setattr, open_tree, move_mount, pivot_root.
+//!
+//! Kernel: fs/namespace.c. Differs: the only type of file system is tmpfs.
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::*;
+use crate::cred::Cred;
+use crate::cred::userns::{MountIdmap, UserNamespace};
+use crate::dcache::inode::Times;
+use crate::dcache::ispace::InodeSpace;
+use crate::dcache::pages::PageBudget;
+use crate::dcache::store::{InodeInit, Namespace};
+use crate::file::fs_struct::Place;
+use crate::file::{FileMode, Opening};
+use crate::kernel::sysctl::Sysctl;
+use crate::kernel::{EMPTY_DIR_SIZE, Kernel};
+use crate::mount::{INIT_MNT_NS, Path, ROOTFS_MOUNT, Umount, flags};
+use crate::namei::getname::check_name;
+use crate::namei::{At, Lookup, Step};
+use crate::task::Task;
+use crate::task::fork::FsOwner;
+use rcuwalk_sync::Handle;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A mount namespace. Kernel: `struct mnt_namespace`.
+#[derive(Debug)]
+pub(crate) struct MntNamespace {
+    kernel: Arc<Kernel>,
+    pub(crate) id: u32,
+    pub(crate) user_ns: Arc<UserNamespace>,
+    /// The first mount of a namespace of its own.
+    root: Handle,
+}
+
+impl MntNamespace {
+    /// The namespace of fresh tasks.
+    pub(crate) fn init(kernel: &Arc<Kernel>) -> Arc<MntNamespace> {
+        let user_ns = UserNamespace::init();
+        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id: INIT_MNT_NS, user_ns, root: ROOTFS_MOUNT })
+    }
+}
+
+impl Drop for MntNamespace {
+    fn drop(&mut self) {
+        if self.id != INIT_MNT_NS {
+            let mut ns = self.kernel.store.lock();
+            self.kernel.umount_tree(&mut ns, self.root, Umount::Lazy);
+            ns.mnt.remove_ns(self.id);
+        }
+    }
+}
+
+/// Beside the number of a mount namespace: that of a detached tree that [`Task::open_tree`] made there. It is attached nowhere, but
+/// not unmounted either.
+const ANON_NS: u32 = 1 << 31;
+
+/// Kernel: `is_anon_ns()`.
+pub(crate) fn is_anonymous(ns: u32) -> bool {
+    ns & ANON_NS != 0
+}
+
+/// Mounts that are about to be attached, by namespace.
+pub(crate) type Pending = HashMap<u32, u64>;
+
+/// How a tree comes to be attached: it is new there, or was attached elsewhere in the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attach {
+    New,
+    Moved,
+}
+
+/// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
+#[derive(Debug, Clone)]
+pub struct MountAttr {
+    /// `MOUNT_ATTR_*` to set.
+    pub set: u64,
+    /// `MOUNT_ATTR_*` to clear; to change how access times are kept, all of `MOUNT_ATTR__ATIME`.
+    pub clr: u64,
+    /// `MS_SHARED`, `MS_PRIVATE`, `MS_SLAVE`, `MS_UNBINDABLE`, or 0.
+    pub propagation: u64,
+    /// With `MOUNT_ATTR_IDMAP`: the namespace behind the descriptor, or the error that the descriptor gives (`EBADF` if
+    /// it is closed, `EINVAL` if it is no user namespace).
+    pub userns: Result<Arc<UserNamespace>>,
+}
+
+impl Default for MountAttr {
+    fn default() -> Self {
+        MountAttr { set: 0, clr: 0, propagation: 0, userns: Err(Errno::EBADF) }
+    }
+}
+
+const PROPAGATION: u64 = MS_SHARED | MS_PRIVATE | MS_SLAVE | MS_UNBINDABLE;
+const MS_ATIMES: u64 = MS_NOATIME | MS_NODIRATIME | MS_RELATIME | MS_STRICTATIME;
+
+/// The flags of a mount in mount(2)'s words. Kernel: fs/namespace.c `path_mount()`.
+fn mnt_flags(ms: u64) -> u32 {
+    let words = [
+        (MS_RDONLY, flags::RDONLY),
+        (MS_NOSUID, flags::NOSUID),
+        (MS_NODEV, flags::NODEV),
+        (MS_NOEXEC, flags::NOEXEC),
+        (MS_NOSYMFOLLOW, flags::NOSYMFOLLOW),
+        (MS_NOATIME, flags::NOATIME),
+        (MS_NODIRATIME, flags::NODIRATIME),
+    ];
+    let mut mnt = words.into_iter().filter(|(bit, _)| ms & bit != 0).fold(0, |all, (_, flag)| all | flag);
+    if ms & MS_NOATIME == 0 {
+        mnt |= flags::RELATIME;
+    }
+    if ms & MS_STRICTATIME != 0 {
+        mnt &= !(flags::RELATIME | flags::NOATIME);
+    }
+    mnt
+}
+
+/// The flags of a mount in mount_setattr(2)'s words, access times apart.
+fn attr_flags(attr: u64) -> u32 {
+    [
+        (MOUNT_ATTR_RDONLY, flags::RDONLY),
+        (MOUNT_ATTR_NOSUID, flags::NOSUID),
+        (MOUNT_ATTR_NODEV, flags::NODEV),
+        (MOUNT_ATTR_NOEXEC, flags::NOEXEC),
+        (MOUNT_ATTR_NODIRATIME, flags::NODIRATIME),
+        (MOUNT_ATTR_NOSYMFOLLOW, flags::NOSYMFOLLOW),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| attr & bit != 0)
+    .fold(0, |all, (_, flag)| all | flag)
+}
+
+/// Whether a mount with locked flags may get these instead. Kernel: `can_change_locked_flags()`.
+fn may_change_locked(old: u32, new: u32) -> bool {
+    let kept = [
+        (flags::LOCK_READONLY, flags::RDONLY),
+        (flags::LOCK_NODEV, flags::NODEV),
+        (flags::LOCK_NOSUID, flags::NOSUID),
+        (flags::LOCK_NOEXEC, flags::NOEXEC),
+    ];
+    kept.into_iter().all(|(lock, flag)| old & lock == 0 || new & flag != 0)
+        && (old & flags::LOCK_ATIME == 0 || (old ^ new) & flags::ATIME == 0)
+}
+
+/// How a copy of a mount relates to what it was copied from. Kernel: `CL_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// As bind does: the copy is in the same groups.
+    Bind,
+    /// The copy is a slave; it gets a group of its own if `shared`.
+    Slave { shared: bool },
+    /// For a new namespace: unbindable mounts are copied, too, after which they can be bound.
+    Namespace,
+    /// For a new namespace of another user namespace: everything is a slave, and what it restricts is locked.
+    Unprivileged,
+}
+
+/// Trees of mounts, under the lock.
+impl Kernel {
+    /// Whether a tree is that of a descriptor, not attached anywhere. Kernel: `anon_ns_root()`.
+    fn is_detached_root(&self, mnt: Handle) -> bool {
+        let m = self.mount(mnt);
+        is_anonymous(m.ns.get()) && m.parent.get() == 0
+    }
+
+    /// Whether a mount cannot be unmounted by itself. Kernel: `IS_MNT_LOCKED()`.
+    pub(crate) fn is_locked(&self, mnt: Handle) -> bool {
+        self.mount_has(mnt, flags::LOCKED)
+    }
+
+    /// Whether `path` is the root of a mount. Kernel: `path_mounted()`.
+    fn path_mounted(&self, path: Path) -> bool {
+        self.mount(path.mnt).root.get() == path.dentry
+    }
+
+    fn is_dir(&self, dentry: Handle) -> bool {
+        self.store.see(dentry).meta.is_dir()
+    }
+
+    /// Where a mount over `path` goes: on top of what is there. Kernel: `lock_mount()`.
+    fn lock_mount(&self, ns: &Namespace, path: Path) -> Result<Path> {
+        let at = self.topmost(ns, path);
+        // A mount that was taken away is no place to mount on, either.
+        if self.is_unlinked(at.dentry) || self.mount(path.mnt).ns.get() == 0 {
+            return Err(Errno::ENOENT);
+        }
+        Ok(at)
+    }
+
+    /// [`lock_mount`](Self::lock_mount) in that mount namespace. Kernel: `check_mnt()`.
+    fn lock_mount_in(&self, ns: &Namespace, path: Path, mnt_ns: u32) -> Result<Path> {
+        let at = self.lock_mount(ns, path)?;
+        if self.mount(at.mnt).ns.get() != mnt_ns { Err(Errno::EINVAL) } else { Ok(at) }
+    }
+
+    /// Whether a dentry lost its name. Kernel: `d_unlinked()`.
+    fn is_unlinked(&self, dentry: Handle) -> bool {
+        !self.store.see(dentry).meta.is_hashed() && self.store.dentry(dentry).parent.get() != dentry
+    }
+
+    /// A copy of the mount at `from`, that shows the tree below it. Kernel: `clone_mnt()`.
+    fn copy_one(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
+        let new = self.clone_mnt(ns, from.mnt, from.dentry)?;
+        let old = ns.mnt.info(from.mnt);
+        let group = if matches!(how, Copy::Slave { shared: true }) { ns.mnt.new_group() } else { 0 };
+        let info = ns.mnt.info_mut(new);
+        match how {
+            Copy::Bind | Copy::Namespace => {
+                (info.shared, info.master) = (old.shared, old.master);
+            }
+            Copy::Slave { .. } | Copy::Unprivileged => {
+                info.master = if old.shared != 0 { old.shared } else { old.master };
+                info.shared = group;
+            }
+        }
+        if how == Copy::Unprivileged {
+            self.lock_flags(new);
+        }
+        Ok(new)
+    }
+
+    /// What another user namespace's mount restricts must stay restricted. Kernel: `lock_mnt_tree()`.
+    fn lock_flags(&self, mnt: Handle) {
+        let m = self.mount(mnt);
+        let now = m.flags.get();
+        let locks = [
+            (flags::RDONLY, flags::LOCK_READONLY),
+            (flags::NODEV, flags::LOCK_NODEV),
+            (flags::NOSUID, flags::LOCK_NOSUID),
+            (flags::NOEXEC, flags::LOCK_NOEXEC),
+        ];
+        let locked =
+            locks.into_iter().filter(|(flag, _)| now & flag != 0).fold(0, |all, (_, lock)| all | lock);
+        m.flags.set(now | locked | flags::LOCK_ATIME);
+    }
+
+    /// A copy of the mounts at and below `from`, attached nowhere. Kernel: `copy_tree()`.
+    pub(crate) fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
+        let root = self.copy_one(ns, from, how)?;
+        let mut todo = vec![(from.mnt, root)];
+        while let Some((old, new)) = todo.pop() {
+            for child in ns.mnt.children(old).to_vec() {
+                let m = self.mount(child);
+                let mountpoint = m.mountpoint.get();
+                let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
+                let wanted = (all || !ns.mnt.info(child).unbindable)
+                    && (old != from.mnt || self.store.is_subdir(mountpoint, from.dentry));
+                if !wanted {
+                    continue;
+                }
+                let place = Path { mnt: child, dentry: m.root.get() };
+                let copy = match self.copy_one(ns, place, how) {
+                    Ok(copy) => copy,
+                    Err(errno) => {
+                        self.umount_tree(ns, root, Umount::Sync);
+                        return Err(errno);
+                    }
+                };
+                let locked = how == Copy::Unprivileged || m.flags.get() & flags::LOCKED != 0;
+                if locked {
+                    let flags = &self.mount(copy).flags;
+                    flags.set(flags.get() | flags::LOCKED);
+                }
+                self.attach(ns, copy, Path { mnt: new, dentry: mountpoint });
+                todo.push((child, copy));
+            }
+        }
+        Ok(root)
+    }
+
+    fn has_locked_children(&self, ns: &Namespace, from: Path) -> bool {
+        ns.mnt.children(from.mnt).iter().any(|&child| {
+            let m = self.mount(child);
+            m.flags.get() & flags::LOCKED != 0 && self.store.is_subdir(m.mountpoint.get(), from.dentry)
+        })
+    }
+
+    /// Attaches a detached tree at `at`, and copies of it wherever `at` propagates to.
+    ///
+    /// Kernel: `attach_recursive_mnt()`.
+    fn attach_recursive(&self, ns: &mut Namespace, mnt: Handle, at: Path, how: Attach) -> Result<()> {
+        // Something might have to be mounted over what it shows, which must have a name for that.
+        if self.is_unlinked(self.mount(mnt).root.get()) {
+            return Err(Errno::ENOENT);
+        }
+        let mnt_ns = self.mount(at.mnt).ns.get();
+        let mut pending = Pending::default();
+        if how == Attach::New {
+            self.count_mounts(ns, &mut pending, mnt_ns, mnt)?;
+        }
+        let group = ns.mnt.info(at.mnt).shared;
+        let mut copies = Vec::new();
+        if group != 0 {
+            for member in ns.mnt.subtree(mnt) {
+                if ns.mnt.info(member).shared == 0 {
+                    let new = ns.mnt.new_group();
+                    ns.mnt.info_mut(member).shared = new;
+                }
+            }
+            if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut pending, &mut copies) {
+                copies.iter().for_each(|&(copy, _)| self.umount_tree(ns, copy, Umount::Sync));
+                return Err(errno);
+            }
+        }
+        self.attach(ns, mnt, at);
+        self.set_ns(ns, mnt, mnt_ns);
+        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS).cloned();
+        for (copy, at) in copies {
+            // What was there stays on top.
+            let over = self.mounts.lookup(at.mnt, at.dentry);
+            over.iter().for_each(|&over| self.detach(ns, over));
+            self.attach(ns, copy, at);
+            let to_ns = self.mount(at.mnt).ns.get();
+            self.set_ns(ns, copy, to_ns);
+            let foreign = match (&user_ns, ns.mnt.user_ns_of(to_ns & !ANON_NS)) {
+                (Some(from), Some(to)) => !from.is(to),
+                _ => true,
+            };
+            if foreign {
+                self.lock_tree(ns, copy);
+            }
+            if let Some(over) = over {
+                let root = self.mount(copy).root.get();
+                self.attach(ns, over, Path { mnt: copy, dentry: root });
+            }
+        }
+        Ok(())
+    }
+
+    fn set_ns(&self, ns: &mut Namespace, mnt: Handle, mnt_ns: u32) {
+        ns.mnt.subtree(mnt).into_iter().for_each(|at| self.set_mount_ns(ns, at, mnt_ns));
+    }
+
+    /// What comes to a namespace of another user namespace is not to be taken apart there, but as a whole.
+    ///
+    /// Kernel: `lock_mnt_tree()`.
+    fn lock_tree(&self, ns: &Namespace, mnt: Handle) {
+        for at in ns.mnt.subtree(mnt) {
+            self.lock_flags(at);
+            if at != mnt {
+                let flags = &self.mount(at).flags;
+                flags.set(flags.get() | flags::LOCKED);
+            }
+        }
+    }
+
+    /// Whether a namespace has room for the tree at `mnt` beside what is `pending`, which it becomes part of.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    ///
+    /// Kernel: fs/namespace.c `count_mounts()`.
+    pub(crate) fn count_mounts(
+        &self,
+        ns: &Namespace,
+        pending: &mut Pending,
+        mnt_ns: u32,
+        mnt: Handle,
+    ) -> Result<()> {
+        let waiting = pending.entry(mnt_ns).or_default();
+        *waiting += ns.mnt.subtree(mnt).len() as u64;
+        let all = ns.mnt.mounts_in(mnt_ns) + *waiting;
+        if all > self.settings.get(Sysctl::MountMax) { Err(Errno::ENOSPC) } else { Ok(()) }
+    }
+
+    /// Sets how a mount propagates. Kernel: `change_mnt_propagation()`.
+    fn change_propagation(&self, ns: &mut Namespace, mnt: Handle, kind: u64) {
+        let old = ns.mnt.info(mnt);
+        if kind == MS_SHARED {
+            if old.shared == 0 {
+                ns.mnt.info_mut(mnt).shared = ns.mnt.new_group();
+            }
+            ns.mnt.info_mut(mnt).unbindable = false;
+            return;
+        }
+        let all = ns.mnt.all();
+        let peers =
+            old.shared != 0 && all.iter().any(|&to| to != mnt && ns.mnt.info(to).shared == old.shared);
+        if old.shared != 0 && !peers {
+            // Nobody sends to its slaves any more but whom it receives from itself.
+            for to in all.into_iter().filter(|&to| to != mnt) {
+                let info = ns.mnt.info_mut(to);
+                if info.master == old.shared {
+                    info.master = old.master;
+                }
+            }
+        }
+        let info = ns.mnt.info_mut(mnt);
+        info.shared = 0;
+        info.master = match kind {
+            MS_SLAVE if peers => old.shared,
+            MS_SLAVE => old.master,
+            _ => 0,
+        };
+        info.unbindable = kind == MS_UNBINDABLE;
+    }
+
+    /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
+    fn set_mnt_flags(&self, ns: &Namespace, mnt: Handle, new: u32) {
+        let m = self.mount(mnt);
+        // Whether links are followed, and read without a trace, is part of what a path leads to.
+        let _change = self.open_mounts(ns);
+        m.flags.set(m.flags.get() & !flags::USER_SETTABLE | new);
+    }
+
+    /// Whether the mount can get these flags: one that is written to cannot become read-only.
+    fn check_writers(&self, mnt: Handle, new: u32) -> Result<()> {
+        let m = self.mount(mnt);
+        let becomes_ro = new & flags::RDONLY != 0 && m.flags.get() & flags::RDONLY == 0;
+        if becomes_ro && m.writers.get() != 0 { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+
+    /// Makes a file system read-only or writable. Kernel: fs/super.c `reconfigure_super()`.
+    fn set_sb_rdonly(&self, ns: &mut Namespace, sb: u32, rdonly: bool) -> Result<()> {
+        let writes = |&mnt: &Handle| self.mount(mnt).sb.get() == sb && self.mount(mnt).writers.get() != 0;
+        let is_rdonly = ns.mnt.supers.get(sb).is_some_and(|sb| sb.flags & flags::SB_RDONLY != 0);
+        let nameless = ns.nameless.values().any(|&of| of == sb);
+        if rdonly && !is_rdonly && (nameless || ns.mnt.all().iter().any(writes)) {
+            return Err(Errno::EBUSY);
+        }
+        let flag = if rdonly { flags::SB_RDONLY } else { 0 };
+        self.set_sb_flags(ns, sb, flags::SB_RDONLY, flag);
+        Ok(())
+    }
+
+    /// Where tasks of a mount namespace start, with two references.
+    pub(crate) fn root_of(&self, mnt_ns: &MntNamespace) -> Path {
+        let ns = self.store.lock();
+        let base = Path { mnt: mnt_ns.root, dentry: self.mount(mnt_ns.root).root.get() };
+        let root = self.topmost(&ns, base);
+        self.path_get(root);
+        self.path_get(root);
+        root
+    }
+
+    /// A detached tree goes with the descriptor that it was made for, unless it was attached meanwhile.
+    ///
+    /// Kernel: `dissolve_on_fput()`.
+    pub(crate) fn dissolve(&self, mnt: Handle) {
+        let mut ns = self.store.lock();
+        if self.is_detached_root(mnt) {
+            self.umount_tree(&mut ns, mnt, Umount::Connected);
+        }
+    }
+}
+
+/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.
+struct TmpfsOptions {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    pages: u64,
+    /// 0: without limit.
+    inodes: u64,
+    rdonly: bool,
+}
+
+impl TmpfsOptions {
+    fn parse(data: &[u8], ms: u64, cred: &Cred) -> Result<TmpfsOptions> {
+        let mut options = TmpfsOptions {
+            mode: S_IRWXUGO | S_ISVTX,
+            uid: cred.fsuid(),
+            gid: cred.fsgid(),
+            pages: u64::MAX,
+            inodes: 0,
+            rdonly: ms & MS_RDONLY != 0,
+        };
+        let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
+        for option in data.split(',').filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            let number = |radix| u32::from_str_radix(value, radix).map_err(|_| Errno::EINVAL);
+            match key {
+                "mode" => options.mode = number(8)? & S_IALLUGO,
+                "uid" => options.uid = valid(cred.user_ns().make_kuid(number(10)?))?,
+                "gid" => options.gid = valid(cred.user_ns().make_kgid(number(10)?))?,
+                "size" => options.pages = memparse(value)?.div_ceil(4096),
+                "nr_blocks" => options.pages = memparse(value)?,
+                "nr_inodes" => options.inodes = memparse(value)?,
+                "ro" => options.rdonly = true,
+                "rw" => options.rdonly = false,
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+        if options.pages == 0 {
+            options.pages = u64::MAX;
+        }
+        Ok(options)
+    }
+}
+
+fn valid(id: u32) -> Result<u32> {
+    if id == INVALID_ID { Err(Errno::EINVAL) } else { Ok(id) }
+}
+
+/// A number with `k`, `m` or `g` behind it. Kernel: lib/cmdline.c `memparse()`.
+fn memparse(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err(Errno::EINVAL),
+    };
+    let number: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
+    Ok(number.saturating_mul(1 << shift))
+}
+
+impl Task {
+    /// The number of the mount namespace this task is in.
+    pub(crate) fn mnt_ns(&self) -> u32 {
+        self.fs.mnt_ns.id
+    }
+
+    /// Whether this task may mount. Kernel: `may_mount()`.
+    fn may_mount(&self) -> Result<()> {
+        let may = self.cred.ns_capable(&self.fs.mnt_ns.user_ns, CAP_SYS_ADMIN);
+        if may { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Whether set-id bits and file capabilities count for programs of this mount. Kernel: `mnt_may_suid()`.
+    pub(crate) fn mnt_may_suid(&self, mnt: Handle) -> bool {
+        let kernel = &*self.kernel;
+        !kernel.mount_has(mnt, flags::NOSUID)
+            && kernel.mount(mnt).ns.get() == self.mnt_ns()
+            && self.cred.user_ns().is_in(kernel.id_view(mnt).sb_ns)
+    }
+
+    /// Looks up, runs `act` on the place, and lets go of it.
+    fn at_path<R>(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        lookup: Lookup,
+        act: impl FnOnce(Path) -> Result<R>,
+    ) -> Result<R> {
+        let place = self.with_at(dirfd, |at| self.lookup_held(at, path, lookup, |_| Ok(())))?;
+        let result = act(place);
+        self.kernel.path_put(place);
+        result
+    }
+
+    /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
+    /// `uid`, `gid`, `size`, `nr_blocks`, `nr_inodes`, `ro`, `rw` are given in `data`; without limits unless given.
+    /// `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
+    ///
+    /// # Errors
+    ///
+    /// Those of both walks; `EPERM` (no `CAP_SYS_ADMIN` over the mount namespace; a locked flag), `EINVAL` (no source or
+    /// type; not a mount root; not of this namespace; options), `ENODEV` (type), `ENOTDIR` (a file over a directory, or
+    /// the other way round), `ENOENT` (the target was removed), `EBUSY` (open for writing), `ELOOP` (into itself),
+    /// `ENOSPC` (too many mounts).
+    ///
+    /// Kernel: fs/namespace.c `path_mount()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    /// let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.mkdir(b"/src", 0o755)?;
+    /// root.mkdir(b"/ro", 0o755)?;
+    /// root.mount(b"/src", b"/ro", b"", MS_BIND, b"")?;
+    /// root.mount(b"", b"/ro", b"", MS_REMOUNT | MS_BIND | MS_RDONLY, b"")?;
+    /// assert_eq!(root.mkdir(b"/ro/d", 0o755), Err(Errno::EROFS));
+    /// root.mkdir(b"/src/d", 0o755)?;
+    /// assert!(root.stat(b"/ro/d").is_ok());
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn mount(&self, source: &[u8], target: &[u8], fstype: &[u8], flags: u64, data: &[u8]) -> Result<()> {
+        // Both are copied in before anything else is looked at. Kernel: `copy_mount_string()`.
+        if fstype.len() >= PATH_MAX || source.len() >= PATH_MAX {
+            return Err(Errno::EINVAL);
+        }
+        self.at_path(AT_FDCWD, target, Lookup::FOLLOW, |at| {
+            let ms = if flags & MS_MGC_MSK == MS_MGC_VAL { flags & !MS_MGC_MSK } else { flags };
+            if ms & MS_NOUSER != 0 {
+                return Err(Errno::EINVAL);
+            }
+            self.may_mount()?;
+            if ms & MS_REMOUNT != 0 {
+                return self.remount(at, ms, data);
+            }
+            if ms & MS_BIND != 0 {
+                return self.bind(source, at, ms & MS_REC != 0);
+            }
+            if ms & PROPAGATION != 0 {
+                return self.change_type(at, ms);
+            }
+            if ms & MS_MOVE != 0 {
+                return self.source(source, |from| self.do_move_mount(from, at));
+            }
+            self.new_mount(at, fstype, ms, data)
+        })
+    }
+
+    fn source<R>(&self, source: &[u8], act: impl FnOnce(Path) -> Result<R>) -> Result<R> {
+        if source.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        self.at_path(AT_FDCWD, source, Lookup::FOLLOW, act)
+    }
+
+    /// Kernel: fs/namespace.c `do_reconfigure_mnt()`, `do_remount()`.
+    fn remount(&self, at: Path, ms: u64, data: &[u8]) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let m = kernel.mount(at.mnt);
+        if m.ns.get() != self.mnt_ns() || !kernel.path_mounted(at) {
+            return Err(Errno::EINVAL);
+        }
+        let mut new = mnt_flags(ms);
+        if ms & MS_ATIMES == 0 {
+            new = new & !flags::ATIME | m.flags.get() & flags::ATIME;
+        }
+        if !may_change_locked(m.flags.get(), new) {
+            return Err(Errno::EPERM);
+        }
+        if ms & MS_BIND != 0 {
+            kernel.check_writers(at.mnt, new)?;
+        } else {
+            let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+            if !self.cred.ns_capable(kernel.id_view(at.mnt).sb_ns, CAP_SYS_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.rdonly)?;
+        }
+        kernel.set_mnt_flags(&ns, at.mnt, new);
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `do_loopback()`.
+    fn bind(&self, source: &[u8], at: Path, recursive: bool) -> Result<()> {
+        self.source(source, |from| {
+            let kernel = &*self.kernel;
+            let mut ns = kernel.store.lock();
+            let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
+            let copy = self.copy_for_bind(&mut ns, from, recursive)?;
+            self.graft(&mut ns, copy, at)
+        })
+    }
+
+    /// Whether a mount is of this task's namespace, or of a tree that was detached from there.
+    ///
+    /// Kernel: fs/namespace.c `may_use_mount()`.
+    fn may_use(&self, mnt: Handle) -> bool {
+        [self.mnt_ns(), ANON_NS | self.mnt_ns()].contains(&self.kernel.mount(mnt).ns.get())
+    }
+
+    /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
+    fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
+        let kernel = &*self.kernel;
+        if ns.mnt.info(from.mnt).unbindable
+            || !self.may_use(from.mnt)
+            || !recursive && kernel.has_locked_children(ns, from)
+        {
+            return Err(Errno::EINVAL);
+        }
+        if recursive { kernel.copy_tree(ns, from, Copy::Bind) } else { kernel.copy_one(ns, from, Copy::Bind) }
+    }
+
+    /// Attaches a detached tree, or drops it if it does not fit. Kernel: fs/namespace.c `graft_tree()`.
+    fn graft(&self, ns: &mut Namespace, mnt: Handle, at: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let fits = kernel.is_dir(at.dentry) == kernel.is_dir(kernel.mount(mnt).root.get());
+        let attached =
+            if fits { kernel.attach_recursive(ns, mnt, at, Attach::New) } else { Err(Errno::ENOTDIR) };
+        attached.inspect_err(|_| kernel.umount_tree(ns, mnt, Umount::Sync))
+    }
+
+    /// Kernel: fs/namespace.c `do_change_type()`.
+    fn change_type(&self, at: Path, ms: u64) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let kind = ms & !(MS_REC | MS_SILENT);
+        let mnt_ns = kernel.mount(at.mnt).ns.get();
+        if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || mnt_ns == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS);
+        if !user_ns.is_some_and(|user_ns| self.cred.ns_capable(user_ns, CAP_SYS_ADMIN)) {
+            return Err(Errno::EPERM);
+        }
+        let tree = if ms & MS_REC != 0 { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
+        tree.into_iter().for_each(|mnt| kernel.change_propagation(&mut ns, mnt, kind));
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `do_new_mount()`.
+    fn new_mount(&self, at: Path, fstype: &[u8], ms: u64, data: &[u8]) -> Result<()> {
+        match fstype {
+            b"" => return Err(Errno::EINVAL),
+            b"tmpfs" => {}
+            _ => return Err(Errno::ENODEV),
+        }
+        let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+        if !self.cred.capable_here(CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        let kernel = &*self.kernel;
+        let now = kernel.now();
+        let mut ns = kernel.store.lock();
+        let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
+        let dev = ns.mnt.new_dev();
+        let limits = (PageBudget::new(options.pages), InodeSpace::new(options.inodes));
+        let user_ns = Arc::clone(self.cred.user_ns());
+        let sb = ns.mnt.new_super(dev, user_ns, limits.0, limits.1, kernel.fastperm)?;
+        let init = InodeInit {
+            mode: S_IFDIR | options.mode,
+            uid: options.uid,
+            gid: options.gid,
+            sb,
+            nlink: 2,
+            size: EMPTY_DIR_SIZE,
+            blocks: Some(0),
+            times: Times { atime: now, mtime: now, ctime: now, btime: now },
+            ..InodeInit::default()
+        };
+        let made = kernel.new_root(&mut ns, &init);
+        let mnt = match made.and_then(|root| kernel.mount_new(&mut ns, sb, root, mnt_flags(ms))) {
+            Ok(mnt) => mnt,
+            Err(errno) => {
+                kernel.drop_super(&mut ns, sb);
+                return Err(errno);
+            }
+        };
+        kernel.set_sb_rdonly(&mut ns, sb, options.rdonly)?;
+        self.graft(&mut ns, mnt, at)
+    }
+
+    /// Moves the mount at `from`, or the detached tree there. Kernel: fs/namespace.c `do_move_mount()`.
+    fn do_move_mount(&self, from: Path, at: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        if !kernel.path_mounted(from) || kernel.is_dir(at.dentry) != kernel.is_dir(from.dentry) {
+            return Err(Errno::EINVAL);
+        }
+        let at = kernel.lock_mount(&ns, at)?;
+        let m = kernel.mount(from.mnt);
+        let parent = m.parent.get();
+        let (from_ns, to_ns) = (m.ns.get(), kernel.mount(at.mnt).ns.get());
+        let tree = ns.mnt.subtree(from.mnt);
+        let movable = if from_ns == self.mnt_ns() {
+            to_ns == from_ns
+                && parent != 0
+                && m.flags.get() & flags::LOCKED == 0
+                && ns.mnt.info(parent).shared == 0
+        } else {
+            kernel.is_detached_root(from.mnt) && !tree.contains(&at.mnt) && self.may_use(at.mnt)
+        };
+        if !movable {
+            return Err(Errno::EINVAL);
+        }
+        if ns.mnt.info(at.mnt).shared != 0 && tree.iter().any(|&mnt| ns.mnt.info(mnt).unbindable) {
+            return Err(Errno::EINVAL);
+        }
+        if tree.contains(&at.mnt) {
+            return Err(Errno::ELOOP);
+        }
+        let old = Path { mnt: parent, dentry: m.mountpoint.get() };
+        if parent == 0 {
+            // The tree's reference is the descriptor's no more.
+            return kernel.attach_recursive(&mut ns, from.mnt, at, Attach::New);
+        }
+        kernel.detach(&mut ns, from.mnt);
+        let moved = kernel.attach_recursive(&mut ns, from.mnt, at, Attach::Moved);
+        moved.inspect_err(|_| kernel.attach(&mut ns, from.mnt, old))
+    }
+
+    /// Unmounts what is mounted at `target`. `flags`: `MNT_FORCE`, `MNT_DETACH` (even if it is in use), `MNT_EXPIRE`
+    /// (only if it was not used since the last such call), `UMOUNT_NOFOLLOW`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; not a mount root; not of this namespace; locked), those of the walk, `EPERM`, `EBUSY`, `EAGAIN`
+    /// (the first time with `MNT_EXPIRE`).
+    ///
+    /// Kernel: fs/namespace.c `path_umount()`.
+    pub fn umount2(&self, target: &[u8], flags: i32) -> Result<()> {
+        if flags & !(MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let lookup = Lookup { follow: flags & UMOUNT_NOFOLLOW == 0, ..Lookup::FOLLOW };
+        let kernel = &*self.kernel;
+        check_name(target, false)?;
+        // The walk there is no use of the mount.
+        let place = self.walker().walk_ref(At::Cwd, target, lookup, |nd, at, last| {
+            Ok(match nd.lookup_last::<false>(at, last)? {
+                Step::Link(link) => Step::Link(link),
+                Step::Done(position) => {
+                    kernel.path_get(position.path());
+                    Step::Done(position.path())
+                }
+            })
+        })?;
+        let mut ns = kernel.store.lock();
+        let top = kernel.topmost(&ns, place);
+        kernel.path_get(top);
+        kernel.path_put_locked(&mut ns, place);
+        let result = self.do_umount(&mut ns, top, flags);
+        kernel.path_put_locked(&mut ns, top);
+        result
+    }
+
+    /// Kernel: fs/namespace.c `can_umount()`, `do_umount()`.
+    fn do_umount(&self, ns: &mut Namespace, top: Path, how: i32) -> Result<()> {
+        let kernel = &*self.kernel;
+        let m = kernel.mount(top.mnt);
+        self.may_mount()?;
+        if !kernel.path_mounted(top) || m.ns.get() != self.mnt_ns() || m.flags.get() & flags::LOCKED != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let sb_capable = self.cred.ns_capable(kernel.id_view(top.mnt).sb_ns, CAP_SYS_ADMIN);
+        if how & MNT_FORCE != 0 && !sb_capable {
+            return Err(Errno::EPERM);
+        }
+        let is_root = top.mnt == self.fs.fs.peek(Place::Root).mnt;
+        if how & MNT_EXPIRE != 0 {
+            if is_root || how & (MNT_FORCE | MNT_DETACH) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            // The tree's and ours.
+            if kernel.mount_count(top.mnt) > 2 || !ns.mnt.children(top.mnt).is_empty() {
+                return Err(Errno::EBUSY);
+            }
+            if m.expiring.get() == 0 {
+                // Walks that remember where they came to shall come here again.
+                let _change = kernel.open_mounts(ns);
+                m.expiring.set(1);
+                return Err(Errno::EAGAIN);
+            }
+        }
+        if is_root && how & MNT_DETACH == 0 {
+            // The root cannot go; it becomes read-only instead.
+            return if sb_capable { kernel.set_sb_rdonly(ns, m.sb.get(), true) } else { Err(Errno::EPERM) };
+        }
+        let at = m.place();
+        if at.mnt == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if how & MNT_DETACH == 0
+            && (!ns.mnt.children(top.mnt).is_empty()
+                || kernel.is_busy_elsewhere(ns, at)
+                || !kernel.detach_idle(ns, top.mnt, 2))
+        {
+            return Err(Errno::EBUSY);
+        }
+        kernel.propagate_umount(ns, top.mnt, at);
+        kernel.umount_tree(ns, top.mnt, Umount::Lazy);
+        Ok(())
+    }
+
+    /// Changes the attributes of the mount at `path`, with `AT_RECURSIVE` of all below it. Further flags:
+    /// `AT_EMPTY_PATH`, `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags, attributes, not a mount root, an idmap for an attached mount), `EPERM` (no `CAP_SYS_ADMIN`; a
+    /// locked flag; a second idmap), those of the walk, `EBADF` (the namespace's descriptor), `EBUSY` (open for writing).
+    ///
+    /// Kernel: fs/namespace.c `do_mount_setattr()`.
+    pub fn mount_setattr(&self, dirfd: i32, path: &[u8], flags: i32, attr: &MountAttr) -> Result<()> {
+        const KNOWN: i32 = AT_EMPTY_PATH | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.may_mount()?;
+        if attr.set == 0 && attr.clr == 0 && attr.propagation == 0 {
+            return Ok(());
+        }
+        let change = AttrChange::new(attr, &self.cred)?;
+        let lookup = Lookup {
+            follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+            empty: flags & AT_EMPTY_PATH != 0,
+            ..Lookup::FOLLOW
+        };
+        self.at_path(dirfd, path, lookup, |at| self.do_mount_setattr(at, flags & AT_RECURSIVE != 0, &change))
+    }
+
+    fn do_mount_setattr(&self, at: Path, recursive: bool, change: &AttrChange) -> Result<()> {
+        let kernel = &*self.kernel;
+        let mut ns = kernel.store.lock();
+        let m = kernel.mount(at.mnt);
+        let anonymous = is_anonymous(m.ns.get());
+        if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !kernel.is_detached_root(at.mnt) {
+            return Err(Errno::EINVAL);
+        }
+        let tree = if recursive { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
+        for &mnt in &tree {
+            let old = kernel.mount(mnt).flags.get();
+            let new = change.apply(old);
+            if !may_change_locked(old, new) {
+                return Err(Errno::EPERM);
+            }
+            if let Some(idmap) = &change.idmap {
+                self.may_idmap(mnt, idmap, anonymous)?;
+            }
+            kernel.check_writers(mnt, new)?;
+        }
+        for &mnt in &tree {
+            if let Some(idmap) = &change.idmap {
+                kernel.set_idmap(&ns, mnt, &idmap.maps)?;
+            }
+            kernel.set_mnt_flags(&ns, mnt, change.apply(kernel.mount(mnt).flags.get()));
+            if change.propagation != 0 {
+                kernel.change_propagation(&mut ns, mnt, change.propagation);
+            }
+        }
+        Ok(())
+    }
+
+    /// Kernel: fs/namespace.c `can_idmap_mount()`.
+    fn may_idmap(&self, mnt: Handle, idmap: &Idmap, anonymous: bool) -> Result<()> {
+        let sb_ns = self.kernel.id_view(mnt).sb_ns;
+        if idmap.ns.is(sb_ns) {
+            return Err(Errno::EINVAL);
+        }
+        if self.kernel.mount_has(mnt, flags::IDMAPPED) || !self.cred.ns_capable(sb_ns, CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        if anonymous { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Opens the place at `path`, with `OPEN_TREE_CLONE` a detached copy of the mount there (with `AT_RECURSIVE` of all
+    /// below it, too), which goes with the descriptor unless [`move_mount`](Self::move_mount) attaches it. Further flags:
+    /// `OPEN_TREE_CLOEXEC`, `AT_EMPTY_PATH`, `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; unbindable; not of this namespace), `EPERM`, those of the walk, `ENOSPC`, `EMFILE`.
+    ///
+    /// Kernel: fs/namespace.c `open_tree()`.
+    pub fn open_tree(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<i32> {
+        const KNOWN: i32 = AT_EMPTY_PATH
+            | AT_NO_AUTOMOUNT
+            | AT_RECURSIVE
+            | AT_SYMLINK_NOFOLLOW
+            | OPEN_TREE_CLONE
+            | OPEN_TREE_CLOEXEC;
+        let clone = flags & OPEN_TREE_CLONE != 0;
+        if flags & !KNOWN != 0 || flags & (AT_RECURSIVE | OPEN_TREE_CLONE) == AT_RECURSIVE {
+            return Err(Errno::EINVAL);
+        }
+        if clone {
+            self.may_mount()?;
+        }
+        let lookup = Lookup {
+            follow: flags & AT_SYMLINK_NOFOLLOW == 0,
+            empty: flags & AT_EMPTY_PATH != 0,
+            ..Lookup::FOLLOW
+        };
+        check_name(path, lookup.empty)?;
+        let kernel = &*self.kernel;
+        let path = self.at_path(dirfd, path, lookup, |at| {
+            if !clone {
+                kernel.path_get(at);
+                return Ok(at);
+            }
+            let mut ns = kernel.store.lock();
+            let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
+            kernel.set_ns(&mut ns, mnt, ANON_NS | self.mnt_ns());
+            let copy = Path { mnt, dentry: at.dentry };
+            kernel.path_get(copy);
+            Ok(copy)
+        })?;
+        let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
+        let inode = kernel.store.d_inode(path.dentry);
+        let opening = Opening { path, inode, mode, flags: O_PATH as u32, proc: None };
+        self.install(opening, flags & OPEN_TREE_CLOEXEC)
+    }
+
+    /// Moves the mount at `from`, or the detached tree behind a descriptor, to `to`. `flags`: `MOVE_MOUNT_F_SYMLINKS`,
+    /// `MOVE_MOUNT_F_EMPTY_PATH`, `MOVE_MOUNT_T_SYMLINKS`, `MOVE_MOUNT_T_EMPTY_PATH`; links in the last component are
+    /// followed only on demand.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`, `EINVAL` (flags; not a mount root; not of this namespace; locked; on a shared mount), those of both walks,
+    /// `ELOOP` (into itself).
+    ///
+    /// Kernel: fs/namespace.c `move_mount()`.
+    pub fn move_mount(
+        &self,
+        from_dirfd: i32,
+        from: &[u8],
+        to_dirfd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        const KNOWN: u32 = MOVE_MOUNT_F_SYMLINKS
+            | MOVE_MOUNT_F_EMPTY_PATH
+            | MOVE_MOUNT_T_SYMLINKS
+            | MOVE_MOUNT_T_EMPTY_PATH
+            | MOVE_MOUNT_F_AUTOMOUNTS
+            | MOVE_MOUNT_T_AUTOMOUNTS;
+        self.may_mount()?;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let lookup = |follow, empty| Lookup {
+            follow: flags & follow != 0,
+            empty: flags & empty != 0,
+            ..Lookup::FOLLOW
+        };
+        let to_lookup = lookup(MOVE_MOUNT_T_SYMLINKS, MOVE_MOUNT_T_EMPTY_PATH);
+        self.at_path(to_dirfd, to, to_lookup, |to| {
+            let from_lookup = lookup(MOVE_MOUNT_F_SYMLINKS, MOVE_MOUNT_F_EMPTY_PATH);
+            self.at_path(from_dirfd, from, from_lookup, |from| self.do_move_mount(from, to))
+        })
+    }
+
+    /// Makes the mount at `new_root` the root of the mount namespace, and mounts the old root at `put_old`, which lies at or
+    /// below `new_root`. Every process whose root or current directory is the old root moves to the new one.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`; those of both walks, `ENOTDIR`; `EINVAL` (not a mount root; not of this namespace; locked; a parent that is
+    /// shared; `put_old` not below `new_root`, that not below the root; the root is not mounted on anything), `ENOENT`
+    /// (removed), `EBUSY` (`new_root` or `put_old` is in the mount of the root).
+    ///
+    /// Kernel: fs/namespace.c `pivot_root()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Vfs, uapi::*};
+    /// let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.mkdir(b"/new", 0o755)?;
+    /// root.mount(b"none", b"/new", b"tmpfs", 0, b"")?;
+    /// root.mkdir(b"/new/old", 0o755)?;
+    /// root.pivot_root(b"/new", b"/new/old")?;
+    /// assert!(root.stat(b"/old/new").is_ok());
+    /// root.umount2(b"/old", MNT_DETACH)?;
+    /// # Ok::<(), rcuwalk::Errno>(())
+    /// ```
+    pub fn pivot_root(&self, new_root: &[u8], put_old: &[u8]) -> Result<()> {
+        self.may_mount()?;
+        self.at_path(AT_FDCWD, new_root, Lookup::DIRECTORY, |new| {
+            self.at_path(AT_FDCWD, put_old, Lookup::DIRECTORY, |old| self.do_pivot_root(new, old))
+        })
+    }
+
+    /// Kernel: fs/namespace.c `path_pivot_root()`.
+    fn do_pivot_root(&self, new: Path, old: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        // Let go of after the lock.
+        let owners = kernel.fs_owners.all();
+        let mut ns = kernel.store.lock();
+        let root = self.fs.fs.peek(Place::Root);
+        let put_old = kernel.lock_mount(&ns, old)?;
+        self.may_pivot(&ns, root, new, put_old)?;
+        let root_mount = kernel.mount(root.mnt);
+        let base = root_mount.place();
+        kernel.detach(&mut ns, new.mnt);
+        let locked = root_mount.flags.get() & flags::LOCKED;
+        let new_flags = &kernel.mount(new.mnt).flags;
+        new_flags.set(new_flags.get() | locked);
+        root_mount.flags.set(root_mount.flags.get() & !flags::LOCKED);
+        kernel.detach(&mut ns, root.mnt);
+        kernel.attach(&mut ns, new.mnt, base);
+        kernel.attach(&mut ns, root.mnt, put_old);
+        kernel.chroot_fs_refs(&mut ns, &owners, root, new);
+        Ok(())
+    }
+
+    fn may_pivot(&self, ns: &Namespace, root: Path, new: Path, put_old: Path) -> Result<()> {
+        let kernel = &*self.kernel;
+        let parent = |mnt: Handle| match kernel.mount(mnt).parent.get() {
+            0 => mnt,
+            parent => parent,
+        };
+        let shared = |mnt: Handle| ns.mnt.info(mnt).shared != 0;
+        let ours = |mnt: Handle| kernel.mount(mnt).ns.get() == self.mnt_ns();
+        if shared(put_old.mnt)
+            || shared(parent(new.mnt))
+            || shared(parent(root.mnt))
+            || !ours(root.mnt)
+            || !ours(new.mnt)
+            || kernel.mount_has(new.mnt, flags::LOCKED)
+        {
+            return Err(Errno::EINVAL);
+        }
+        if kernel.is_unlinked(new.dentry) {
+            return Err(Errno::ENOENT);
+        }
+        if new.mnt == root.mnt || put_old.mnt == root.mnt {
+            return Err(Errno::EBUSY);
+        }
+        let attached = |path: Path| kernel.path_mounted(path) && parent(path.mnt) != path.mnt;
+        if !attached(root)
+            || !attached(new)
+            || !kernel.is_path_reachable(ns, put_old, new)
+            || !kernel.is_path_reachable(ns, new, root)
+        {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Whether the root directory is not that of the mount namespace. Kernel: fs/namespace.c `current_chrooted()`.
+    pub(crate) fn chrooted(&self) -> bool {
+        let ns = self.kernel.store.lock();
+        let mnt = self.fs.mnt_ns.root;
+        let base = Path { mnt, dentry: self.kernel.mount(mnt).root.get() };
+        self.kernel.topmost(&ns, base) != self.fs.fs.peek(Place::Root)
+    }
+
+    /// Root and current directory in a copy of the whole mount tree. Kernel: fs/namespace.c `copy_mnt_ns()`.
+    pub(crate) fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<Arc<FsOwner>> {
+        let kernel = &self.kernel;
+        let mut ns = kernel.store.lock();
+        let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);
+        let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
+        let from = Path { mnt: old.root, dentry: kernel.mount(old.root).root.get() };
+        let root = kernel.copy_tree(&mut ns, from, how)?;
+        let id = ns.mnt.new_ns(&user_ns);
+        kernel.set_ns(&mut ns, root, id);
+        // Both trees have the same shape, and are listed alike.
+        let copies: HashMap<Handle, Handle> =
+            ns.mnt.subtree(old.root).into_iter().zip(ns.mnt.subtree(root)).collect();
+        let places = [Place::Root, Place::Pwd].map(|place| {
+            let path = fs.peek(place);
+            let moved = Path { mnt: copies.get(&path.mnt).copied().unwrap_or(path.mnt), ..path };
+            kernel.path_get(moved);
+            moved
+        });
+        drop(ns);
+        let mnt_ns = Arc::new(MntNamespace { kernel: Arc::clone(kernel), id, user_ns, root });
+        Ok(FsOwner::holding(kernel, places, fs.umask(), mnt_ns))
+    }
+}
+
+/// A parsed [`MountAttr`]. Kernel: `struct mount_kattr`.
+struct AttrChange {
+    set: u32,
+    clr: u32,
+    propagation: u64,
+    idmap: Option<Idmap>,
+}
+
+/// The idmap that a mount is to get.
+struct Idmap {
+    ns: Arc<UserNamespace>,
+    maps: MountIdmap,
+}
+
+impl AttrChange {
+    /// Kernel: fs/namespace.c `build_mount_kattr()`.
+    fn new(attr: &MountAttr, cred: &Cred) -> Result<AttrChange> {
+        const KNOWN: u64 = MOUNT_ATTR_RDONLY
+            | MOUNT_ATTR_NOSUID
+            | MOUNT_ATTR_NODEV
+            | MOUNT_ATTR_NOEXEC
+            | MOUNT_ATTR__ATIME
+            | MOUNT_ATTR_NODIRATIME
+            | MOUNT_ATTR_NOSYMFOLLOW
+            | MOUNT_ATTR_IDMAP;
+        let propagation = attr.propagation;
+        if propagation & !PROPAGATION != 0
+            || propagation.count_ones() > 1
+            || (attr.set | attr.clr) & !KNOWN != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let (mut set, mut clr) = (attr_flags(attr.set), attr_flags(attr.clr));
+        if attr.clr & MOUNT_ATTR__ATIME != 0 {
+            if attr.clr & MOUNT_ATTR__ATIME != MOUNT_ATTR__ATIME {
+                return Err(Errno::EINVAL);
+            }
+            clr |= flags::RELATIME | flags::NOATIME;
+            set |= match attr.set & MOUNT_ATTR__ATIME {
+                MOUNT_ATTR_RELATIME => flags::RELATIME,
+                MOUNT_ATTR_NOATIME => flags::NOATIME,
+                MOUNT_ATTR_STRICTATIME => 0,
+                _ => return Err(Errno::EINVAL),
+            };
+        } else if attr.set & MOUNT_ATTR__ATIME != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let idmap = Self::idmap(attr, cred)?;
+        Ok(AttrChange { set, clr, propagation, idmap })
+    }
+
+    /// Kernel: fs/namespace.c `build_mount_idmapped()`.
+    fn idmap(attr: &MountAttr, cred: &Cred) -> Result<Option<Idmap>> {
+        if attr.clr & MOUNT_ATTR_IDMAP != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if attr.set & MOUNT_ATTR_IDMAP == 0 {
+            return Ok(None);
+        }
+        let ns = attr.userns.clone()?;
+        if ns.is_init() || !cred.ns_capable(&ns, CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        let (Some(uid_map), Some(gid_map)) = (ns.uid_map().cloned(), ns.gid_map().cloned()) else {
+            return Err(Errno::EINVAL);
+        };
+        Ok(Some(Idmap { ns, maps: MountIdmap { uid_map, gid_map } }))
+    }
+
+    fn apply(&self, old: u32) -> u32 {
+        (old & flags::USER_SETTABLE) & !self.clr | self.set
+    }
+}

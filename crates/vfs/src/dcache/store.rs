@@ -1,0 +1,905 @@
+//! The store: slots, names, and the one lock under which they change.
+//!
+//! Readers never take the lock. It serialises everything that changes a name, an attribute or the shape of the tree:
+//! the kernel's `i_rwsem`s, `rename_lock` and `d_lock`s in one (`docs/locking.md` says why, and what it costs).
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
+use crate::dcache::inode::{Inode, InodeRest, Times, Touch, flags};
+use crate::dcache::ispace::{CountedXattrs, Xattrs};
+use crate::dcache::pages::{FileData, PageBudget};
+use crate::dcache::stamps::Stamps;
+use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
+use crate::file::FileMode;
+use crate::mount::MountState;
+use crate::namei::pathtable::PathTable;
+use crate::perm::acl::{Acl, AclEntry};
+use crate::trees::changes::Feed;
+use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use rcuwalk_sync::name::{self, Component};
+use rcuwalk_sync::{
+    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, step,
+    type_stable,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type_stable! {
+    /// One dentry, and the inode that was made with it: two neighbouring cache lines.
+    ///
+    /// A further name of an inode takes a slot whose inode half stays idle, and an inode whose first name is gone keeps
+    /// its half; the slot is free when both halves are.
+    pub(crate) struct Slot {
+        pub(crate) dentry: Dentry,
+        pub(crate) inode: Inode,
+    }
+}
+
+type_stable! {
+    /// The colder half of a [`Slot`], at the same index.
+    pub(crate) struct Rest {
+        pub(crate) links: DentryLinks,
+        pub(crate) inode: InodeRest,
+    }
+}
+
+const _: () = assert!(
+    MODELLED || size_of::<Slot>() == 128 && size_of::<Rest>() == 64,
+    "192 bytes an entry, and its hash bucket"
+);
+
+/// The contents of one regular file, which outlive its names while somebody has it open.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) data: RwLock<FileData>,
+    pub(crate) budget: Arc<PageBudget>,
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        self.data.get_mut().unwrap_or_else(PoisonError::into_inner).clear(&self.budget);
+    }
+}
+
+/// What only the holder of the name space lock may touch.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    chains: ChainsWriter,
+    /// Contents of regular files; index 0 is never used.
+    pub(crate) contents: Table<Arc<Contents>>,
+    /// Extended attributes other than ACLs; index 0 is never used.
+    xattrs: Table<CountedXattrs>,
+    pub(crate) wide_times: HashMap<Handle, Times>,
+    /// Inodes without a name that somebody still holds, and the file system they keep from becoming read-only. Kernel:
+    /// `s_remove_count`.
+    pub(crate) nameless: HashMap<Handle, u32>,
+    /// Mounts and file systems.
+    pub(crate) mnt: MountState,
+    /// What changed, for whoever keeps the tree elsewhere.
+    pub(crate) feed: Option<Box<Feed>>,
+}
+
+/// Values by small number. Number 0 means none.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    values: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { values: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Table<T> {
+    /// Keeps `value` and gives its number.
+    pub(crate) fn insert(&mut self, value: T) -> Result<u32> {
+        if let Some(at) = self.free.pop() {
+            self.values[at as usize - 1] = Some(value);
+            return Ok(at);
+        }
+        self.values.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.values.push(Some(value));
+        u32::try_from(self.values.len()).map_err(|_| Errno::ENOSPC)
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        self.values.get((at as usize).wrapping_sub(1))?.as_ref()
+    }
+
+    /// Every value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().flatten()
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.values.get_mut((at as usize).wrapping_sub(1))?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.values.get_mut((at as usize).wrapping_sub(1))?.take()?;
+        self.free.push(at);
+        Some(value)
+    }
+}
+
+/// The name space lock, held. Functions that change the tree ask for it as proof.
+pub(crate) type NsGuard<'a> = MutexGuard<'a, Namespace>;
+
+/// How many objects a store is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capacity {
+    /// Names; inodes included.
+    pub(crate) objects: u32,
+    /// Words of long names, link bodies and ACLs.
+    pub(crate) blob_words: u32,
+}
+
+/// Everything that a lockless walker reads.
+#[derive(Debug)]
+pub(crate) struct Store {
+    slots: Arena<Slot>,
+    rest: Arena<Rest>,
+    pub(crate) blobs: Blobs,
+    pub(crate) chains: Chains,
+    /// Changes with every rename, for lookups that must not see one.
+    pub(crate) rename_seq: SeqCount,
+    /// Changes with all that can turn a walk aside on its way, or forbid it: a directory's name, parent, mode, owner or
+    /// ACL, the name of a link or the end of a directory that remembered paths turn at.
+    pub(crate) path_seq: SeqCount,
+    pub(crate) stamps: Stamps,
+    /// Where paths led that were walked before.
+    pub(crate) paths: PathTable,
+    /// Keys the name hash.
+    seed: u64,
+    ns: Mutex<Namespace>,
+}
+
+/// What a new inode is made of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct InodeInit<'a> {
+    /// Type and permissions.
+    pub(crate) mode: u32,
+    pub(crate) iflags: u32,
+    /// The file system, whose next inode number it gets unless it brings one.
+    pub(crate) sb: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) rdev: u32,
+    pub(crate) size: u64,
+    pub(crate) blocks: Option<u64>,
+    pub(crate) ino: Option<u64>,
+    pub(crate) times: Times,
+    /// The body of a symlink.
+    pub(crate) body: &'a [u8],
+    pub(crate) access_acl: Option<&'a [AclEntry]>,
+    pub(crate) default_acl: Option<&'a [AclEntry]>,
+}
+
+impl From<AllocError> for Errno {
+    fn from(error: AllocError) -> Errno {
+        match error {
+            AllocError::NoMemory => Errno::ENOMEM,
+            AllocError::Full => Errno::ENOSPC,
+        }
+    }
+}
+
+impl Store {
+    /// An empty store without any inode.
+    pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState, paths: PathTable) -> Result<Store> {
+        let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
+        let ns = Namespace {
+            chains: writer,
+            contents: Table::default(),
+            xattrs: Table::default(),
+            wide_times: HashMap::new(),
+            nameless: HashMap::new(),
+            mnt,
+            feed: None,
+        };
+        Ok(Store {
+            slots: Arena::new(capacity.objects)?,
+            rest: Arena::new(capacity.objects)?,
+            blobs: Blobs::new(capacity.blob_words)?,
+            chains,
+            rename_seq: SeqCount::default(),
+            path_seq: SeqCount::default(),
+            stamps: Stamps::default(),
+            paths,
+            seed,
+            ns: Mutex::new(ns),
+        })
+    }
+
+    /// What lockless looks need.
+    #[inline(always)]
+    pub(crate) fn tree(&self) -> Tree<'_> {
+        Tree { slots: self.slots.view(), chains: self.chains.view(), store: self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn dentry(&self, handle: Handle) -> &Dentry {
+        &self.slots.get(handle).dentry
+    }
+
+    #[inline(always)]
+    pub(crate) fn inode(&self, handle: Handle) -> &Inode {
+        &self.slots.get(handle).inode
+    }
+
+    #[inline(always)]
+    pub(crate) fn links(&self, handle: Handle) -> &DentryLinks {
+        &self.rest.get(handle).links
+    }
+
+    #[inline(always)]
+    pub(crate) fn inode_rest(&self, handle: Handle) -> &InodeRest {
+        &self.rest.get(handle).inode
+    }
+
+    /// Has the processor fetch a slot that will be read soon: 0 is none.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, handle: Handle) {
+        let view = self.slots.view();
+        view.prefetch(handle, 0);
+        view.prefetch(handle, std::mem::offset_of!(Slot, inode));
+        self.rest.view().prefetch(handle, 0);
+    }
+
+    /// The inode of a dentry; fixed for the dentry's life.
+    #[inline(always)]
+    pub(crate) fn d_inode(&self, dentry: Handle) -> Handle {
+        self.dentry(dentry).inode.get()
+    }
+
+    /// What keys the name hash.
+    #[inline(always)]
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The component of `path` that starts at `start`.
+    #[inline(always)]
+    pub(crate) fn component(&self, path: &[u8], start: usize) -> Component {
+        name::component(path, start, self.seed)
+    }
+
+    /// A name by itself, as the hash table is asked for it.
+    pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> Name<'a> {
+        Name { path: bytes, start: 0, component: self.component(bytes, 0) }
+    }
+
+    /// Takes the name space lock.
+    pub(crate) fn lock(&self) -> NsGuard<'_> {
+        // A panic under the lock is a bug of ours; what it left behind is still type-stable, so others may go on.
+        self.ns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the name space lock, if that takes no waiting.
+    pub(crate) fn try_lock(&self) -> Option<NsGuard<'_>> {
+        match self.ns.try_lock() {
+            Ok(ns) => Some(ns),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Names in use, and bytes of the blob store in use.
+    pub(crate) fn usage(&self) -> (u32, u64) {
+        (self.slots.in_use(), self.blobs.bytes_in_use())
+    }
+
+    /// Looks for `name` in `parent` under the lock: the answer is certain.
+    ///
+    /// Kernel: fs/dcache.c `d_lookup()`.
+    pub(crate) fn d_lookup(&self, _: &Namespace, parent: Handle, name: Name<'_>) -> Option<Handle> {
+        match self.d_lookup_rcu(parent, name) {
+            crate::dcache::Look::Hit(seen) => Some(seen.dentry),
+            crate::dcache::Look::Miss => None,
+            crate::dcache::Look::Astray => unreachable!("nothing moves under the lock"),
+        }
+    }
+
+    /// Makes an inode together with the dentry that will name it, not hashed yet and held once, by the caller. It is counted
+    /// against what `init.sb` may have; a caller that frees it without naming it calls [`release_name`](Self::release_name).
+    pub(crate) fn new_inode(&self, ns: &mut Namespace, init: &InodeInit<'_>) -> Result<Handle> {
+        self.charge_name(ns, init.sb)?;
+        self.new_slot(ns, init).inspect_err(|_| self.release_name(ns, init.sb))
+    }
+
+    /// Counts a name of an inode against what the file system may have.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    pub(crate) fn charge_name(&self, ns: &Namespace, sb: u32) -> Result<()> {
+        ns.mnt.supers.get(sb).map_or(Ok(()), |sb| sb.space.charge_name())
+    }
+
+    /// Counts one less. A file system that is unmounted has nothing to count any more.
+    pub(crate) fn release_name(&self, ns: &Namespace, sb: u32) {
+        if let Some(sb) = ns.mnt.supers.get(sb) {
+            sb.space.release_name();
+        }
+    }
+
+    fn new_slot(&self, ns: &mut Namespace, init: &InodeInit<'_>) -> Result<Handle> {
+        let pack = |acl: Option<&[AclEntry]>| match acl {
+            Some(entries) => self.blobs.alloc(&pack_acl(entries)).map_err(Errno::from),
+            None => Ok(0),
+        };
+        // Whatever can fail comes before anything that would have to be undone.
+        let blobs = [
+            pack(init.access_acl),
+            pack(init.default_acl),
+            if init.mode & S_IFMT == S_IFLNK {
+                self.blobs.alloc(init.body).map_err(Errno::from)
+            } else {
+                Ok(0)
+            },
+        ];
+        let slot = self.slots.alloc().map_err(Errno::from);
+        let (Ok(slot), [Ok(acl), Ok(default_acl), Ok(body)]) = (slot, blobs) else {
+            if let Ok(slot) = slot {
+                self.slots.free(slot)?;
+            }
+            blobs.iter().flatten().filter(|&&blob| blob != 0).for_each(|&blob| self.blobs.free(blob));
+            return Err(slot.err().or_else(|| blobs.iter().find_map(|b| b.err())).unwrap_or(Errno::ENOMEM));
+        };
+        self.inode_init(ns, slot, init, acl);
+        let rest = self.inode_rest(slot);
+        rest.default_acl.set(default_acl);
+        rest.data.set(if init.mode & S_IFMT == S_IFLNK { body } else { init.rdev });
+        self.dentry_init(ns, slot, slot);
+        Ok(slot)
+    }
+
+    /// Fills the inode half of a fresh slot.
+    fn inode_init(&self, ns: &mut Namespace, slot: Handle, init: &InodeInit<'_>, acl: Handle) {
+        let ino = init.ino.unwrap_or_else(|| ns.mnt.next_ino(init.sb));
+        let (i, rest) = (self.inode(slot), self.inode_rest(slot));
+        let _change = self.open_inode(ns, slot);
+        let stored = if init.blocks.is_some() { flags::BLOCKS_STORED } else { 0 };
+        let opted_in = ns.mnt.supers.get(init.sb).is_some_and(|sb| sb.fastperm);
+        let fastperm = if opted_in && init.mode & S_IFMT == S_IFDIR { flags::FASTPERM } else { 0 };
+        i.mode.set(init.mode | init.iflags | stored | fastperm);
+        i.uid.set(init.uid);
+        i.gid.set(init.gid);
+        i.nlink.set(init.nlink);
+        i.acl.set(acl);
+        i.size.set(init.size);
+        i.ino.set(ino);
+        rest.count.set(0);
+        rest.xattrs.set(0);
+        rest.blocks.set(init.blocks.unwrap_or(0));
+        rest.first_child.set(0);
+        rest.last_child.set(0);
+        rest.next_offset.set(FIRST_OFFSET);
+        rest.alias.set(slot);
+        self.set_times(ns, slot, init.times);
+    }
+
+    /// A further dentry for `inode`, not hashed yet and held once, by the caller.
+    pub(crate) fn new_dentry(&self, ns: &mut Namespace, inode: Handle) -> Result<Handle> {
+        let slot = self.slots.alloc()?;
+        self.dentry_init(ns, slot, inode);
+        Ok(slot)
+    }
+
+    /// Fills the dentry half of a slot: nameless, its own parent.
+    fn dentry_init(&self, ns: &Namespace, slot: Handle, inode: Handle) {
+        let (d, i) = (self.dentry(slot), self.inode(inode));
+        {
+            let _change = self.open_dentry(ns, slot);
+            let mode = i.mode.get();
+            d.parent.set(slot);
+            d.hash.set(0);
+            d.inode.set(inode);
+            let open = mode & S_IFMT == S_IFDIR && i.everyone_may_search();
+            d.meta.set(Meta::new(0, mode).with_may_search(open).0);
+            d.name.iter().for_each(|word| word.set(0));
+        }
+        let rest = self.inode_rest(inode);
+        rest.count.set(rest.count.get() + 1);
+        self.links(slot).count.init();
+    }
+
+    /// Names `dentry` and makes it findable in `parent`, whose count of changes the caller has opened, so that a lockless
+    /// miss in `parent` is thrown away. The caller's reference becomes the tree's.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if a long name finds no room; nothing changed then.
+    ///
+    /// Kernel: fs/dcache.c `d_add()`.
+    pub(crate) fn d_add(
+        &self,
+        ns: &mut Namespace,
+        dentry: Handle,
+        parent: Handle,
+        name: Name<'_>,
+    ) -> Result<()> {
+        let words = self.name_words(name)?;
+        self.links(parent).count.get();
+        self.d_place(ns, dentry, parent, name, words);
+        if let Some(feed) = &mut ns.feed {
+            feed.linked(self.d_inode(parent), self.d_inode(dentry));
+        }
+        Ok(())
+    }
+
+    /// The words that go into a dentry of this name. A long name is stored first, and is to be freed if it is not used.
+    fn name_words(&self, name: Name<'_>) -> Result<[u64; INLINE_NAME / 8]> {
+        let mut words = [0; INLINE_NAME / 8];
+        let c = name.component;
+        if c.len as usize > INLINE_NAME {
+            words[0] = c.first;
+            words[1] = u64::from(self.blobs.alloc(name.bytes())?);
+        } else {
+            words
+                .iter_mut()
+                .zip(name::words(name.path, name.start, c.len, 0))
+                .for_each(|(to, word)| *to = word);
+        }
+        Ok(words)
+    }
+
+    /// Writes name and parent into a dentry that is in no chain and no list, and puts it into both.
+    fn d_place(
+        &self,
+        ns: &mut Namespace,
+        dentry: Handle,
+        parent: Handle,
+        name: Name<'_>,
+        words: [u64; INLINE_NAME / 8],
+    ) {
+        if ns.feed.is_some() {
+            let taken = self.d_lookup(ns, parent, name).is_some();
+            ns.feed.iter_mut().for_each(|feed| feed.named(self.d_inode(parent), name.bytes(), taken));
+        }
+        let (d, c) = (self.dentry(dentry), name.component);
+        let change = self.open_dentry(ns, dentry);
+        d.parent.set(parent);
+        d.hash.set(c.hash);
+        d.name.iter().zip(words).for_each(|(to, word)| to.set(word));
+        d.meta.set(Meta(d.meta.get()).with_name_len(c.len as usize).with_hashed(true).0);
+        ns.chains.insert(&self.chains, self, dentry);
+        drop(change);
+        self.append_child(self.d_inode(parent), dentry);
+    }
+
+    /// Makes `dentry` unfindable. It keeps its name and parent, as `getcwd` and `..` of a removed directory need them.
+    /// The tree's reference passes to the caller.
+    ///
+    /// Kernel: fs/dcache.c `d_drop()`.
+    pub(crate) fn d_drop(&self, ns: &mut Namespace, dentry: Handle) {
+        // A directory that is dropped is empty: paths can only have left it again.
+        let turned_at = Meta(self.dentry(dentry).meta.get()).is_remembered();
+        let _paths = turned_at.then(|| self.open_paths(ns));
+        self.d_unhash(ns, dentry);
+        if let Some(feed) = &mut ns.feed {
+            feed.unlinked(self.d_inode(dentry));
+        }
+    }
+
+    fn d_unhash(&self, ns: &mut Namespace, dentry: Handle) {
+        let d = self.dentry(dentry);
+        {
+            let _change = self.open_dentry(ns, dentry);
+            d.meta.set(Meta(d.meta.get()).with_hashed(false).0);
+            ns.chains.remove(&self.chains, self, dentry);
+        }
+        if ns.feed.is_some() {
+            let (parent, name) = (d.parent.get(), self.d_name(dentry));
+            let taken = self.d_lookup(ns, parent, self.name(&name)).is_some();
+            ns.feed.iter_mut().for_each(|feed| feed.unnamed(self.d_inode(parent), &name, taken));
+        }
+        self.remove_child(self.d_inode(d.parent.get()), dentry);
+    }
+
+    /// Gives `dentry` another name and parent. The caller has opened the counts of changes of both directories.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if a long name finds no room; nothing changed then.
+    ///
+    /// Kernel: fs/dcache.c `d_move()`.
+    pub(crate) fn d_move(
+        &self,
+        ns: &mut Namespace,
+        dentry: Handle,
+        parent: Handle,
+        name: Name<'_>,
+    ) -> Result<()> {
+        let words = self.name_words(name)?;
+        let _rename = self.rename_seq.write();
+        let _paths = self.leads_on(dentry).then(|| self.open_paths(ns));
+        self.d_remake(ns, dentry, parent, name, words);
+        Ok(())
+    }
+
+    fn d_remake(
+        &self,
+        ns: &mut Namespace,
+        dentry: Handle,
+        parent: Handle,
+        name: Name<'_>,
+        words: [u64; INLINE_NAME / 8],
+    ) {
+        let d = self.dentry(dentry);
+        let (old_parent, old_meta, old_blob) = (d.parent.get(), Meta(d.meta.get()), d.name[1].get());
+        self.links(parent).count.get();
+        // Unfindable for a moment: a walker that misses it now also sees that the directory changed.
+        self.d_unhash(ns, dentry);
+        self.d_place(ns, dentry, parent, name, words);
+        if old_meta.name_len() > INLINE_NAME {
+            self.blobs.free(old_blob as Handle);
+        }
+        self.put_locked(ns, old_parent);
+    }
+
+    /// Exchanges name and parent of two dentries. The caller has opened the counts of changes of both directories.
+    ///
+    /// Kernel: fs/dcache.c `d_exchange()`.
+    pub(crate) fn d_exchange(&self, ns: &mut Namespace, a: Handle, b: Handle) -> Result<()> {
+        let place = |dentry: Handle| (self.dentry(dentry).parent.get(), self.d_name(dentry));
+        let ((parent_a, name_a), (parent_b, name_b)) = (place(a), place(b));
+        let (name_a, name_b) = (self.name(&name_a), self.name(&name_b));
+        let words_a = self.name_words(name_a)?;
+        let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
+        let _rename = self.rename_seq.write();
+        let _paths = (self.leads_on(a) || self.leads_on(b)).then(|| self.open_paths(ns));
+        self.d_remake(ns, a, parent_b, name_b, words_b);
+        self.d_remake(ns, b, parent_a, name_a, words_a);
+        Ok(())
+    }
+
+    /// Starts a change of what remembered paths lead through, which ends when the guard is dropped.
+    pub(crate) fn open_paths(&self, ns: &Namespace) -> SeqWrite<'_> {
+        let change = self.path_seq.write();
+        self.paths.forget_round(ns, change.after());
+        change
+    }
+
+    /// Whether remembered paths may lead through this dentry.
+    fn leads_on(&self, dentry: Handle) -> bool {
+        let meta = Meta(self.dentry(dentry).meta.get());
+        meta.is_dir() || meta.is_remembered()
+    }
+
+    fn free_words(&self, c: Component, words: [u64; INLINE_NAME / 8]) {
+        if c.len as usize > INLINE_NAME {
+            self.blobs.free(words[1] as Handle);
+        }
+    }
+
+    /// Gives a reference back while the lock is held.
+    pub(crate) fn put_locked(&self, ns: &mut Namespace, dentry: Handle) {
+        if self.links(dentry).count.put() {
+            self.dentry_free(ns, dentry);
+        }
+    }
+
+    /// Frees a dentry that nobody refers to, the reference it held to its parent, and its inode if this was its last
+    /// dentry. A removed chain of directories is freed in a loop, not recursively.
+    pub(crate) fn dentry_free(&self, ns: &mut Namespace, dentry: Handle) {
+        let mut at = dentry;
+        loop {
+            let d = self.dentry(at);
+            let (parent, inode, meta) = (d.parent.get(), d.inode.get(), Meta(d.meta.get()));
+            debug_assert!(meta.is_live() && !meta.is_hashed());
+            {
+                let _change = self.open_dentry(ns, at);
+                d.meta.set(0);
+            }
+            if meta.name_len() > INLINE_NAME {
+                self.blobs.free(d.name[1].get() as Handle);
+            }
+            let rest = self.inode_rest(inode);
+            rest.count.set(rest.count.get() - 1);
+            if rest.count.get() == 0 {
+                self.inode_free(ns, inode);
+            }
+            if inode != at {
+                self.slot_free_if_idle(at);
+            }
+            if parent == at || !self.links(parent).count.put() {
+                return;
+            }
+            at = parent;
+        }
+    }
+
+    /// Frees the tree of a file system that is mounted nowhere any more, from the leaves up, and gives the reference to
+    /// its root back.
+    ///
+    /// Kernel: fs/dcache.c `shrink_dcache_for_umount()`.
+    pub(crate) fn shrink_tree(&self, ns: &mut Namespace, root: Handle) {
+        let mut at = root;
+        loop {
+            let inode = self.d_inode(at);
+            if self.inode(inode).mode.get() & S_IFMT == S_IFDIR {
+                let child = self.inode_rest(inode).first_child.get();
+                if child != 0 {
+                    at = child;
+                    continue;
+                }
+            }
+            let parent = self.dentry(at).parent.get();
+            if at == root {
+                return self.put_locked(ns, root);
+            }
+            {
+                let _open = self.open_inode(ns, self.d_inode(parent));
+                self.d_drop(ns, at);
+            }
+            self.put_locked(ns, at);
+            at = parent;
+        }
+    }
+
+    /// Frees an inode that no dentry leads to.
+    fn inode_free(&self, ns: &mut Namespace, inode: Handle) {
+        let (i, rest) = (self.inode(inode), self.inode_rest(inode));
+        let (mode, acl) = (i.mode.get(), i.acl.get());
+        {
+            let _change = self.open_inode(ns, inode);
+            i.acl.set(0);
+            i.mode.set(0);
+            i.nlink.set(0);
+        }
+        for blob in [acl, rest.default_acl.get()] {
+            if blob != 0 {
+                self.blobs.free(blob);
+            }
+        }
+        match mode & S_IFMT {
+            S_IFLNK => self.blobs.free(rest.data.get()),
+            S_IFREG => drop(ns.contents.remove(rest.data.get())),
+            _ => {}
+        }
+        ns.xattrs.remove(rest.xattrs.get());
+        if !ns.nameless.is_empty()
+            && let Some(sb) = ns.nameless.remove(&inode)
+        {
+            self.release_name(ns, sb);
+        }
+        if mode & flags::WIDE_TIMES != 0 {
+            ns.wide_times.remove(&inode);
+        }
+        self.slot_free_if_idle(inode);
+    }
+
+    /// Frees a slot of which neither half is in use.
+    fn slot_free_if_idle(&self, slot: Handle) {
+        let dentry_idle = !Meta(self.dentry(slot).meta.get()).is_live();
+        if dentry_idle && self.inode_rest(slot).count.get() == 0 {
+            // Without memory for the list of free slots this one is lost until the store is dropped.
+            let _ = self.slots.free(slot);
+        }
+    }
+
+    /// Appends to the list of children; offsets increase along it.
+    fn append_child(&self, dir: Handle, child: Handle) {
+        let rest = self.inode_rest(dir);
+        let links = self.links(child);
+        if rest.next_offset.get() == u32::MAX {
+            self.renumber_children(dir);
+        }
+        links.offset.set(rest.next_offset.get());
+        rest.next_offset.set(rest.next_offset.get() + 1);
+        let last = rest.last_child.get();
+        links.sib_prev.set(last);
+        links.sib_next.set(0);
+        if last == 0 {
+            rest.first_child.set(child);
+        } else {
+            self.links(last).sib_next.set(child);
+        }
+        rest.last_child.set(child);
+    }
+
+    /// After four billion creations in one directory the offsets start anew; readers of it may then see an entry twice.
+    #[cold]
+    fn renumber_children(&self, dir: Handle) {
+        let rest = self.inode_rest(dir);
+        let mut offset = FIRST_OFFSET;
+        let mut at = rest.first_child.get();
+        while at != 0 {
+            self.links(at).offset.set(offset);
+            offset += 1;
+            at = self.links(at).sib_next.get();
+        }
+        rest.next_offset.set(offset);
+    }
+
+    fn remove_child(&self, dir: Handle, child: Handle) {
+        let rest = self.inode_rest(dir);
+        let links = self.links(child);
+        let (prev, next) = (links.sib_prev.get(), links.sib_next.get());
+        if prev == 0 {
+            rest.first_child.set(next);
+        } else {
+            self.links(prev).sib_next.set(next);
+        }
+        if next == 0 {
+            rest.last_child.set(prev);
+        } else {
+            self.links(next).sib_prev.set(prev);
+        }
+    }
+
+    /// Changes permissions, owner or access ACL of an inode in one step, and with them the "may search" bit of a
+    /// directory's dentry. `change` writes into the open inode; it gets the mode with its flags.
+    pub(crate) fn change_inode(
+        &self,
+        ns: &mut Namespace,
+        inode: Handle,
+        change: impl FnOnce(&Inode, &mut Namespace),
+    ) {
+        let i = self.inode(inode);
+        let is_dir = i.mode.get() & S_IFMT == S_IFDIR;
+        let dentry = if is_dir { self.inode_rest(inode).alias.get() } else { 0 };
+        let alias = self.dentry(dentry);
+        // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
+        let _paths = step!("change-paths", is_dir).then(|| self.open_paths(ns));
+        let _bit = is_dir.then(|| self.open_dentry(ns, dentry));
+        let _inode = self.open_inode(ns, inode);
+        change(i, ns);
+        if step!("change-bit", is_dir) {
+            let open = i.everyone_may_search();
+            alias.meta.set(Meta(alias.meta.get()).with_may_search(open).0);
+        }
+    }
+
+    /// Reads a stored ACL back; for callers that hold the lock.
+    pub(crate) fn acl(&self, blob: Handle) -> Result<Acl> {
+        let words = self.blobs.len(blob) as u32 / 8;
+        Acl::from_words((0..words).map(|i| self.blobs.word(blob, i)))
+    }
+
+    /// The contents of a regular file, made if it has none yet: a hole of its size.
+    pub(crate) fn contents(
+        &self,
+        ns: &mut Namespace,
+        inode: Handle,
+        budget: &Arc<PageBudget>,
+    ) -> Result<Arc<Contents>> {
+        let (i, rest) = (self.inode(inode), self.inode_rest(inode));
+        if let Some(contents) = ns.contents.get(rest.data.get()) {
+            return Ok(Arc::clone(contents));
+        }
+        let mut data = FileData::new();
+        data.truncate(budget, i.size.get())?;
+        if ns.feed.is_some() {
+            data.track();
+        }
+        let contents = Arc::new(Contents { data: RwLock::new(data), budget: Arc::clone(budget) });
+        rest.data.set(ns.contents.insert(Arc::clone(&contents))?);
+        Ok(contents)
+    }
+
+    /// The extended attributes of an inode other than ACLs, if it ever had any.
+    pub(crate) fn xattrs<'n>(&self, ns: &'n Namespace, inode: Handle) -> Option<&'n Xattrs> {
+        ns.xattrs.get(self.inode_rest(inode).xattrs.get()).map(CountedXattrs::all)
+    }
+
+    /// The same, to change them.
+    pub(crate) fn xattrs_mut<'n>(
+        &self,
+        ns: &'n mut Namespace,
+        inode: Handle,
+    ) -> Option<&'n mut CountedXattrs> {
+        if let Some(feed) = &mut ns.feed {
+            feed.changed(inode);
+        }
+        ns.xattrs.get_mut(self.inode_rest(inode).xattrs.get())
+    }
+
+    /// The same, made for the file system `sb` if there are none.
+    pub(crate) fn make_xattrs<'n>(
+        &self,
+        ns: &'n mut Namespace,
+        inode: Handle,
+        sb: u32,
+    ) -> Result<&'n mut CountedXattrs> {
+        let rest = self.inode_rest(inode);
+        if rest.xattrs.get() == 0 {
+            let space = Arc::clone(&ns.mnt.supers.get(sb).ok_or(Errno::ESTALE)?.space);
+            rest.xattrs.set(ns.xattrs.insert(CountedXattrs::new(space))?);
+        }
+        self.xattrs_mut(ns, inode).ok_or(Errno::ENOMEM)
+    }
+
+    /// Counts a writer of a regular file, unless it is being executed. Kernel: `get_write_access()`.
+    pub(crate) fn get_write_access(&self, _: &Namespace, inode: Handle) -> Result<()> {
+        let count = self.write_count(inode);
+        match count.get() as i32 {
+            n if n < 0 => Err(Errno::ETXTBSY),
+            n => {
+                count.set(n as u32 + 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Kernel: `put_write_access()`.
+    pub(crate) fn put_write_access(&self, _: &Namespace, inode: Handle) {
+        let count = self.write_count(inode);
+        count.set(count.get().wrapping_sub(1));
+    }
+
+    /// Counts an execution of a regular file, unless somebody writes to it. Kernel: `exe_file_deny_write_access()`.
+    pub(crate) fn deny_write_access(&self, _: &Namespace, inode: Handle) -> Result<()> {
+        let count = self.write_count(inode);
+        match count.get() as i32 {
+            n if n > 0 => Err(Errno::ETXTBSY),
+            n => {
+                count.set((n - 1) as u32);
+                Ok(())
+            }
+        }
+    }
+
+    /// Kernel: `exe_file_allow_write_access()`.
+    pub(crate) fn allow_write_access(&self, _: &Namespace, inode: Handle) {
+        let count = self.write_count(inode);
+        count.set(count.get().wrapping_add(1));
+    }
+
+    /// Writers of a regular file, or, negative, those who deny writing. Lies where directories have their children.
+    fn write_count(&self, inode: Handle) -> &Racy32 {
+        debug_assert_eq!(self.inode(inode).mode.get() & S_IFMT, S_IFREG);
+        &self.inode_rest(inode).first_child
+    }
+
+    /// How many have a fifo open for reading, and for writing. Lies where directories have the ends of their list.
+    pub(crate) fn fifo_ends(&self, _: &Namespace, inode: Handle) -> [u32; 2] {
+        debug_assert_eq!(self.inode(inode).mode.get() & S_IFMT, S_IFIFO);
+        let rest = self.inode_rest(inode);
+        [rest.first_child.get(), rest.last_child.get()]
+    }
+
+    /// Adds `by` to the counts of [`fifo_ends`](Self::fifo_ends) that this mode counts in.
+    pub(crate) fn count_fifo_ends(&self, ns: &Namespace, inode: Handle, mode: FileMode, by: i32) {
+        let [readers, writers] = self.fifo_ends(ns, inode);
+        let rest = self.inode_rest(inode);
+        if mode.read {
+            rest.first_child.set(readers.saturating_add_signed(by));
+        }
+        if mode.write {
+            rest.last_child.set(writers.saturating_add_signed(by));
+        }
+    }
+
+    /// Stores an access or default ACL for later use in [`change_inode`](Self::change_inode).
+    pub(crate) fn store_acl(&self, entries: &[AclEntry]) -> Result<Handle> {
+        Ok(self.blobs.alloc(&pack_acl(entries))?)
+    }
+
+    /// Adds a name to a directory, or takes one away, as far as the directory's own attributes go: `change` runs while
+    /// its count is open, so that no lockless miss in it is believed.
+    pub(crate) fn change_dir<R>(
+        &self,
+        ns: &mut Namespace,
+        dir: Handle,
+        now: Timespec,
+        change: impl FnOnce(&mut Namespace) -> Result<R>,
+    ) -> Result<R> {
+        let _open = self.open_inode(ns, dir);
+        let value = change(ns)?;
+        self.touch(ns, dir, Touch::MC, now);
+        Ok(value)
+    }
+}
+
+/// The first offset after `.` and `..`.
+pub(crate) const FIRST_OFFSET: u32 = 2;
+
+/// An ACL as the blob that [`crate::dcache::inode::RacyAcl`] reads.
+fn pack_acl(entries: &[AclEntry]) -> Vec<u8> {
+    entries.iter().flat_map(|entry| entry.to_word().to_le_bytes()).collect()
+}

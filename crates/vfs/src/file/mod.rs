@@ -1,0 +1,524 @@
+//! Open files and descriptor tables.
+//!
+//! Kernel: include/linux/fs.h `struct file`, fs/file.c.
+
+pub(crate) mod fs_struct;
+pub(crate) mod locks;
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::FD_CLOEXEC;
+use crate::calls::procfs::ProcNode;
+use crate::cred::Cred;
+use crate::dcache::store::Contents;
+use crate::kernel::Kernel;
+use crate::mount::Path;
+use rcuwalk_sync::lock::{Mutex, SpinGuard, SpinLock};
+use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, thread_number};
+use std::sync::{Arc, OnceLock};
+
+/// A counted reference to an open file. Who holds the only one finds that out by reading, not by changing the count.
+pub(crate) type FileArc = triomphe::Arc<File>;
+
+/// What an open file may be used for. Kernel: `FMODE_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct FileMode {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Opened with `O_PATH`: names a place, and nothing else.
+    pub(crate) path: bool,
+    /// Counts as a writer of the inode, and of the mount.
+    pub(crate) writer: bool,
+    /// Its detached mount goes with it. Kernel: `FMODE_NEED_UNMOUNT`.
+    pub(crate) need_unmount: bool,
+}
+
+/// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`] gives back.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    /// `O_*` as `F_GETFL` shows them.
+    pub(crate) flags: Racy32,
+    /// The credential at open; `linkat` asks for the very same one.
+    pub(crate) cred: Arc<Cred>,
+    /// The contents of a regular file, once they were needed.
+    pub(crate) contents: OnceLock<Arc<Contents>>,
+    /// The position, in bytes, or the offset in a directory. Changes under `seek`.
+    pub(crate) pos: Racy64,
+    pub(crate) seek: Mutex<()>,
+    /// The child that `getdents` gave last; a hint.
+    pub(crate) cursor: Racy32,
+    /// By which number its locks are known; 0 while it never had any.
+    pub(crate) lock_owner: Racy64,
+    /// What it is of `/proc`, if it is not of the tree.
+    pub(crate) proc: Option<Arc<ProcNode>>,
+}
+
+/// What a file is opened as, with the reference to its dentry.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Opening {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    /// `O_*` as `F_GETFL` shows them.
+    pub(crate) flags: u32,
+    pub(crate) proc: Option<Arc<ProcNode>>,
+}
+
+/// What a closed file leaves to be given back.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) path: Path,
+    pub(crate) inode: Handle,
+    pub(crate) mode: FileMode,
+    pub(crate) lock_owner: u64,
+    /// Kept until the rest is given back.
+    _contents: OnceLock<Arc<Contents>>,
+    _proc: Option<Arc<ProcNode>>,
+}
+
+impl File {
+    pub(crate) fn new(opening: Opening, cred: &Arc<Cred>) -> File {
+        let Opening { path, inode, mode, flags, proc } = opening;
+        File {
+            path,
+            inode,
+            mode,
+            flags: Racy32::new(flags),
+            cred: Arc::clone(cred),
+            contents: OnceLock::new(),
+            pos: Racy64::new(0),
+            seek: Mutex::new(()),
+            cursor: Racy32::new(0),
+            lock_owner: Racy64::new(0),
+            proc,
+        }
+    }
+
+    /// The object of a [closed](Self::close) file becomes another one.
+    #[inline]
+    fn reopen(&mut self, opening: Opening, cred: &Arc<Cred>) {
+        let Opening { path, inode, mode, flags, proc } = opening;
+        (self.path, self.inode, self.mode, self.proc) = (path, inode, mode, proc);
+        self.flags.set(flags);
+        self.pos.set(0);
+        self.cursor.set(0);
+        self.lock_owner.set(0);
+        if !Arc::ptr_eq(&self.cred, cred) {
+            self.cred = Arc::clone(cred);
+        }
+    }
+
+    /// Takes what has to be given back.
+    #[inline]
+    pub(crate) fn close(&mut self) -> Closing {
+        Closing {
+            path: self.path,
+            inode: self.inode,
+            mode: self.mode,
+            lock_owner: self.lock_owner.get(),
+            _contents: std::mem::take(&mut self.contents),
+            _proc: self.proc.take(),
+        }
+    }
+}
+
+/// One number of a descriptor table.
+#[derive(Debug, Clone)]
+struct Slot {
+    file: FileArc,
+    cloexec: bool,
+}
+
+/// A descriptor table. Tasks that were cloned with `CLONE_FILES` share one. The limit on its numbers is that of the process
+/// which asks, `RLIMIT_NOFILE`.
+///
+/// Threads that open and close at once meet here, and what that takes is the lines of memory that go back and forth between
+/// their processors. So there is one: it holds the lock and the first few descriptors, and a thread finds the objects of the
+/// files that it opens where it left them itself.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    table: Line<SpinLock<Table>>,
+    /// How many numbers there are: below a limit beyond that there is room for certain. Seldom changes.
+    len: Racy32,
+}
+
+/// On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line<T>(T);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// No number below this is free.
+    next: u32,
+    /// The first few numbers.
+    low: [Option<Slot>; LOW],
+    rest: Option<Box<Rest>>,
+}
+
+const LOW: usize = 2;
+
+const _: () =
+    assert!(MODELLED || size_of::<Line<SpinLock<Table>>>() == 64, "opening a file writes one shared line");
+
+/// What a table has besides.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The numbers from [`LOW`] on.
+    high: Vec<Option<Slot>>,
+    /// Objects of closed files, to be used again by the thread that closed them, whose cache they are in.
+    spare: [Line<[Option<FileArc>; SPARE_FILES]>; SPARES],
+}
+
+/// Threads beyond these share.
+const SPARES: usize = 4;
+
+/// What a program that opens and closes one file after the other needs, and a few more.
+const SPARE_FILES: usize = 8;
+
+impl Table {
+    #[inline]
+    fn len(&self) -> usize {
+        LOW + self.rest.as_ref().map_or(0, |rest| rest.high.len())
+    }
+
+    /// What is at number `fd`, if the table has one.
+    #[inline(always)]
+    fn slot(&self, fd: usize) -> Option<&Option<Slot>> {
+        match self.low.get(fd) {
+            Some(slot) => Some(slot),
+            None => self.rest.as_ref()?.high.get(fd - LOW),
+        }
+    }
+
+    #[inline(always)]
+    fn slot_mut(&mut self, fd: usize) -> Option<&mut Option<Slot>> {
+        match self.low.get_mut(fd) {
+            Some(slot) => Some(slot),
+            None => self.rest.as_mut()?.high.get_mut(fd - LOW),
+        }
+    }
+
+    fn open_at(&self, fd: i32) -> Result<&Slot> {
+        self.slot(number(fd)?).and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    /// All numbers, in order.
+    fn slots(&self) -> impl Iterator<Item = &Option<Slot>> {
+        self.low.iter().chain(self.rest.iter().flat_map(|rest| &rest.high))
+    }
+
+    #[inline]
+    fn lowest_free(&self, from: usize) -> usize {
+        let mut fd = from.max(self.next as usize);
+        while self.slot(fd).is_some_and(Option::is_some) {
+            fd += 1;
+        }
+        fd
+    }
+
+    /// The lowest free number not below `from`, which there is then.
+    #[inline]
+    fn reserve(&mut self, from: usize, limit: usize) -> Result<usize> {
+        let fd = self.lowest_free(from);
+        if fd >= limit {
+            return Err(Errno::EMFILE);
+        }
+        if from == 0 {
+            self.next = fd as u32;
+        }
+        self.grow_to(fd)?;
+        Ok(fd)
+    }
+
+    /// See [`Files::install`].
+    #[inline(always)]
+    fn install(
+        &mut self,
+        file: FileArc,
+        cloexec: bool,
+        from: usize,
+        limit: usize,
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
+        match self.reserve(from, limit) {
+            Ok(fd) => {
+                self.put(fd, Slot { file, cloexec });
+                Ok(fd as i32)
+            }
+            Err(errno) => Err((errno, file)),
+        }
+    }
+
+    /// Makes sure that there is a number `fd`.
+    #[inline]
+    fn grow_to(&mut self, fd: usize) -> Result<()> {
+        if fd >= self.len() {
+            let high = &mut self.rest.get_or_insert_default().high;
+            high.try_reserve(fd + 1 - LOW - high.len()).map_err(|_| Errno::ENOMEM)?;
+            high.resize(fd + 1 - LOW, None);
+        }
+        Ok(())
+    }
+
+    /// Puts a file at number `fd`, which there is; what was there comes back.
+    #[inline]
+    fn put(&mut self, fd: usize, slot: Slot) -> Option<Slot> {
+        if fd == self.next as usize {
+            self.next += 1;
+        }
+        self.slot_mut(fd).and_then(|place| place.replace(slot))
+    }
+
+    #[inline]
+    fn take(&mut self, fd: usize) -> Option<Slot> {
+        let slot = self.slot_mut(fd)?.take();
+        self.next = self.next.min(fd as u32);
+        slot
+    }
+
+    /// Objects of files that the calling thread closed.
+    #[inline(always)]
+    fn spare(&mut self) -> &mut [Option<FileArc>; SPARE_FILES] {
+        &mut self.rest.get_or_insert_default().spare[thread_number() as usize % SPARES].0
+    }
+}
+
+#[inline(always)]
+fn number(fd: i32) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| Errno::EBADF)
+}
+
+impl Files {
+    #[inline(always)]
+    fn table(&self) -> SpinGuard<'_, Table> {
+        self.table.0.lock()
+    }
+
+    /// Notes how long the table has become.
+    #[inline(always)]
+    fn note_len(&self, table: &Table) {
+        let len = table.len() as u32;
+        if self.len.get() != len {
+            self.len.set(len);
+        }
+    }
+
+    /// Fails as an open would that finds no free number.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`.
+    #[inline]
+    pub(crate) fn check_room(&self, limit: usize) -> Result<()> {
+        if (self.len.get() as usize) < limit {
+            return Ok(());
+        }
+        if self.table().lowest_free(0) >= limit { Err(Errno::EMFILE) } else { Ok(()) }
+    }
+
+    /// Opens a file at the lowest free number. On failure it comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` when that number is beyond the limit, `ENOMEM`.
+    ///
+    /// Kernel: fs/file.c `alloc_fd()`, fs/file_table.c `alloc_empty_file()`, `fd_install()`.
+    #[inline(always)]
+    pub(crate) fn open(
+        &self,
+        opening: Opening,
+        cred: &Arc<Cred>,
+        cloexec: bool,
+        limit: usize,
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
+        let mut table = self.table();
+        let Some(mut file) = table.spare().iter_mut().find_map(Option::take) else {
+            drop(table);
+            return self.install(FileArc::new(File::new(opening, cred)), cloexec, 0, limit);
+        };
+        match FileArc::get_mut(&mut file) {
+            Some(closed) => closed.reopen(opening, cred),
+            None => unreachable!("nobody else has a closed file"),
+        }
+        let fd = table.install(file, cloexec, 0, limit)?;
+        self.note_len(&table);
+        Ok(fd)
+    }
+
+    /// Puts `file` at the lowest free number not below `from`. On failure the file comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub(crate) fn install(
+        &self,
+        file: FileArc,
+        cloexec: bool,
+        from: usize,
+        limit: usize,
+    ) -> std::result::Result<i32, (Errno, FileArc)> {
+        let mut table = self.table();
+        let fd = table.install(file, cloexec, from, limit)?;
+        self.note_len(&table);
+        Ok(fd)
+    }
+
+    /// The file behind `fd`. The caller gives it back through [`Kernel::fput`].
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn get(&self, fd: i32) -> Result<FileArc> {
+        Ok(self.table().open_at(fd)?.file.clone())
+    }
+
+    /// What `answer` says of the file behind `fd`; it must take no lock. Spares the reference that [`get`](Self::get) takes.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    #[inline(always)]
+    pub(crate) fn look<R>(&self, fd: i32, answer: impl FnOnce(&File) -> R) -> Result<R> {
+        Ok(answer(&self.table().open_at(fd)?.file))
+    }
+
+    /// Takes `fd` out of the table, and passes what was there on to `last` if nobody else has it, and else to `shared`. The
+    /// object of a file that nobody else has is kept for the next one.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    ///
+    /// Kernel: fs/file.c `file_close_fd()`.
+    #[inline(always)]
+    pub(crate) fn remove(
+        &self,
+        fd: i32,
+        last: impl FnOnce(Closing),
+        shared: impl FnOnce(FileArc),
+    ) -> Result<()> {
+        let fd = number(fd)?;
+        let mut table = self.table();
+        let mut file = table.take(fd).map(|slot| slot.file).ok_or(Errno::EBADF)?;
+        if let Some(place) = table.spare().iter_mut().find(|place| place.is_none())
+            && let Some(only) = FileArc::get_mut(&mut file)
+        {
+            let closing = only.close();
+            *place = Some(file);
+            drop(table);
+            last(closing);
+        } else {
+            drop(table);
+            shared(file);
+        }
+        Ok(())
+    }
+
+    /// Puts the file behind `old` at `new` as well; what was at `new` comes back, for `fput`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` for an `old` that is not open or a `new` beyond the limit, `ENOMEM`.
+    ///
+    /// Kernel: fs/file.c `do_dup2()`.
+    pub(crate) fn dup_to(&self, old: i32, new: i32, cloexec: bool, limit: usize) -> Result<Option<FileArc>> {
+        let mut table = self.table();
+        let to = number(new)?;
+        if to >= limit {
+            return Err(Errno::EBADF);
+        }
+        let file = table.open_at(old)?.file.clone();
+        table.grow_to(to)?;
+        let old = table.put(to, Slot { file, cloexec });
+        self.note_len(&table);
+        Ok(old.map(|slot| slot.file))
+    }
+
+    /// The descriptor flags of `fd`: `FD_CLOEXEC` or 0.
+    pub(crate) fn fd_flags(&self, fd: i32) -> Result<i32> {
+        Ok(if self.table().open_at(fd)?.cloexec { FD_CLOEXEC } else { 0 })
+    }
+
+    /// Sets the descriptor flags of `fd`.
+    pub(crate) fn set_fd_flags(&self, fd: i32, flags: i32) -> Result<()> {
+        let mut table = self.table();
+        let slot = table.slot_mut(number(fd)?).and_then(Option::as_mut).ok_or(Errno::EBADF)?;
+        slot.cloexec = flags & FD_CLOEXEC != 0;
+        Ok(())
+    }
+
+    /// The numbers from `first` to `last` that are open.
+    pub(crate) fn open_in(&self, first: u32, last: u32) -> Vec<i32> {
+        let table = self.table();
+        let end = table.len().min((last as usize).saturating_add(1));
+        (first as usize..end)
+            .filter(|&fd| table.slot(fd).is_some_and(Option::is_some))
+            .map(|fd| fd as i32)
+            .collect()
+    }
+
+    /// Every open file, as often as it is open; for `fput`.
+    pub(crate) fn files(&self) -> Vec<FileArc> {
+        self.table().slots().flatten().map(|slot| slot.file.clone()).collect()
+    }
+
+    /// A copy of the table, as fork makes one.
+    pub(crate) fn duplicate(&self) -> Files {
+        let table = self.table();
+        let rest =
+            table.rest.as_ref().map(|rest| Box::new(Rest { high: rest.high.clone(), ..Rest::default() }));
+        let copy = Table { next: table.next, low: table.low.clone(), rest };
+        Files { len: Racy32::new(copy.len() as u32), table: Line(SpinLock::new(copy)) }
+    }
+
+    /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
+    pub(crate) fn close_on_exec(&self) -> Vec<FileArc> {
+        let mut table = self.table();
+        let closing = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.cloexec);
+        let fds: Vec<usize> = (0..table.len()).filter(|&fd| table.slot(fd).is_some_and(closing)).collect();
+        fds.into_iter().filter_map(|fd| table.take(fd)).map(|slot| slot.file).collect()
+    }
+
+    /// Takes every file out, for `fput`.
+    pub(crate) fn drain(&self) -> Vec<FileArc> {
+        let Table { low, rest, .. } = std::mem::take(&mut *self.table());
+        low.into_iter()
+            .chain(rest.into_iter().flat_map(|rest| rest.high))
+            .flatten()
+            .map(|slot| slot.file)
+            .collect()
+    }
+}
+
+/// A file borrowed from a table for one call.
+pub(crate) struct FileRef<'a> {
+    kernel: &'a Kernel,
+    file: Option<FileArc>,
+}
+
+impl<'a> FileRef<'a> {
+    pub(crate) fn new(kernel: &'a Kernel, file: FileArc) -> Self {
+        FileRef { kernel, file: Some(file) }
+    }
+}
+
+impl std::ops::Deref for FileRef<'_> {
+    type Target = FileArc;
+
+    fn deref(&self) -> &FileArc {
+        match &self.file {
+            Some(file) => file,
+            None => unreachable!("taken only by drop"),
+        }
+    }
+}
+
+impl Drop for FileRef<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.kernel.fput(file);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What is wrong with a name, as copying it in from user memory finds out.
+//!
+//! Kernel: fs/namei.c `getname_flags()`.
+
+use crate::base::errno::Errno;
+use crate::base::uapi::PATH_MAX;
+
+/// Stands for a name that could not be read: whoever uses it gets `EFAULT`. It is told from names that are too long by
+/// its address.
+pub(crate) static NAME_FAULT: [u8; PATH_MAX] = [0; PATH_MAX];
+
+/// Stands in the same way for a name that there was no memory for: `ENOMEM`.
+pub(crate) static NAME_NO_MEMORY: [u8; PATH_MAX] = [1; PATH_MAX];
+
+/// What copying in the name would have refused. Kernel: fs/namei.c `getname_flags()`.
+#[inline(always)]
+pub(crate) fn check_name(path: &[u8], empty_ok: bool) -> Result<(), Errno> {
+    if path.len() >= PATH_MAX {
+        return Err(overlong(path));
+    }
+    if path.is_empty() && !empty_ok {
+        return Err(Errno::ENOENT);
+    }
+    Ok(())
+}
+
+#[cold]
+fn overlong(path: &[u8]) -> Errno {
+    let is = |other: &[u8]| std::ptr::eq(path.as_ptr(), other.as_ptr());
+    if is(&NAME_FAULT) {
+        Errno::EFAULT
+    } else if is(&NAME_NO_MEMORY) {
+        Errno::ENOMEM
+    } else {
+        Errno::ENAMETOOLONG
+    }
+}

@@ -1,0 +1,701 @@
+//! Processes and threads: what they share, and what a new one gets.
+//!
+//! Kernel: kernel/fork.c, fs/fs_struct.c, kernel/exit.c.
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::*;
+use crate::calls::namespace::MntNamespace;
+use crate::cred::Cred;
+use crate::cred::userns::UserNamespace;
+use crate::dcache::store::Namespace;
+use crate::exec::STACK_DEFAULT;
+use crate::file::fs_struct::{FsStruct, Place};
+use crate::file::{Closing, FileArc, Files};
+use crate::kernel::Kernel;
+use crate::kernel::sysctl::Sysctl;
+use crate::mount::Path;
+use crate::task::{Ids, Task};
+use rcuwalk_sync::lock::{Mutex, PoisonError};
+use rcuwalk_sync::{Racy32, Racy64};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+/// `RLIMIT_NOFILE` of a fresh task.
+const DEFAULT_NOFILE: u64 = 1024;
+/// The hard one: as far as `fs.nr_open` goes unless it is changed.
+const HARD_NOFILE: u64 = 1 << 20;
+
+/// What the threads of a process share, beside what they may share with others. Kernel: `struct signal_struct`.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) limits: Limits,
+}
+
+impl Process {
+    pub(crate) fn new(limits: Limits) -> Arc<Process> {
+        Arc::new(Process { limits })
+    }
+
+    /// Whether there is no other thread. Kernel: `thread_group_empty()`.
+    pub(crate) fn has_one_thread(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
+}
+
+/// A resource limit. Kernel: `struct rlimit64`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rlimit {
+    /// The soft limit, which is in force; `u64::MAX` is none.
+    pub cur: u64,
+    /// The hard limit, up to which the soft one can be raised.
+    pub max: u64,
+}
+
+/// The resources that matter to pathnames. Kernel: `RLIMIT_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource {
+    FileSize,
+    Stack,
+    Processes,
+    Descriptors,
+}
+
+impl Resource {
+    pub(crate) fn of(number: u32) -> Result<Resource> {
+        match number {
+            RLIMIT_FSIZE => Ok(Resource::FileSize),
+            RLIMIT_STACK => Ok(Resource::Stack),
+            RLIMIT_NPROC => Ok(Resource::Processes),
+            RLIMIT_NOFILE => Ok(Resource::Descriptors),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// The limits of a process, soft and hard, in the order of [`Resource`].
+#[derive(Debug)]
+pub(crate) struct Limits([[Racy64; 2]; 4]);
+
+impl Default for Limits {
+    fn default() -> Self {
+        let limit = |soft, hard| [Racy64::new(soft), Racy64::new(hard)];
+        let none = u64::MAX;
+        Limits([
+            limit(none, none),
+            limit(STACK_DEFAULT, none),
+            limit(none, none),
+            limit(DEFAULT_NOFILE, HARD_NOFILE),
+        ])
+    }
+}
+
+impl Limits {
+    fn copy(&self) -> Limits {
+        Limits([0, 1, 2, 3].map(|of| [0, 1].map(|which| Racy64::new(self.0[of][which].get()))))
+    }
+
+    /// The soft limit.
+    #[inline(always)]
+    pub(crate) fn soft(&self, resource: Resource) -> u64 {
+        self.0[resource as usize][0].get()
+    }
+
+    fn get(&self, resource: Resource) -> Rlimit {
+        let [cur, max] = [0, 1].map(|which| self.0[resource as usize][which].get());
+        Rlimit { cur, max }
+    }
+
+    fn set(&self, resource: Resource, Rlimit { cur, max }: Rlimit) {
+        let [soft, hard] = &self.0[resource as usize];
+        soft.set(cur);
+        hard.set(max);
+    }
+
+    /// Sets the soft limit, and raises the hard one if it has to be.
+    fn set_soft(&self, resource: Resource, cur: u64) {
+        self.set(resource, Rlimit { cur, max: self.get(resource).max.max(cur) });
+    }
+}
+
+/// A user of a user namespace, held by each task of his. Kernel: `struct ucounts`.
+#[derive(Debug)]
+pub(crate) struct UserCount {
+    ns: Arc<UserNamespace>,
+    uid: u32,
+}
+
+impl UserCount {
+    /// Whether this counts tasks with that credential.
+    pub(crate) fn is_of(&self, cred: &Cred) -> bool {
+        self.uid == cred.uid() && self.ns.is(cred.user_ns())
+    }
+
+    /// Whether tasks of this user are also that one's, who owns a namespace around them.
+    fn counts_for(&self, other: &UserCount) -> bool {
+        let (mut ns, mut uid) = (&self.ns, self.uid);
+        loop {
+            if uid == other.uid && ns.is(&other.ns) {
+                return true;
+            }
+            let Some(parent) = ns.parent() else { return false };
+            (ns, uid) = (parent, ns.owner());
+        }
+    }
+}
+
+/// The users that have tasks, by namespace and number.
+#[derive(Debug, Default)]
+pub(crate) struct UserCounts(Mutex<HashMap<(usize, u32), Weak<UserCount>>>);
+
+impl UserCounts {
+    fn map(&self) -> rcuwalk_sync::lock::MutexGuard<'_, HashMap<(usize, u32), Weak<UserCount>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose task one with this credential is.
+    pub(crate) fn of(&self, cred: &Cred) -> Arc<UserCount> {
+        let mut map = self.map();
+        let key = (Arc::as_ptr(cred.user_ns()) as usize, cred.uid());
+        if let Some(user) = map.get(&key).and_then(Weak::upgrade) {
+            return user;
+        }
+        if map.len() == map.capacity() {
+            // Before it would grow: that keeps it within twice what there is.
+            map.retain(|_, user| user.strong_count() != 0);
+            let live = map.len();
+            map.reserve(live + 8);
+        }
+        let user = Arc::new(UserCount { ns: Arc::clone(cred.user_ns()), uid: cred.uid() });
+        map.insert(key, Arc::downgrade(&user));
+        user
+    }
+
+    /// Whether a user has more than `most` tasks, or the owner of a namespace around him more than his share. `more` are to
+    /// be counted beside those that hold `user`.
+    ///
+    /// Kernel: kernel/ucount.c `is_rlimit_overlimit()`.
+    fn is_over(&self, user: &UserCount, mut most: u64, more: isize) -> bool {
+        let map = self.map();
+        let mut at = UserCount { ns: Arc::clone(&user.ns), uid: user.uid };
+        loop {
+            let tasks: usize = map
+                .values()
+                .filter(|other| other.upgrade().is_some_and(|other| other.counts_for(&at)))
+                .map(Weak::strong_count)
+                .sum();
+            if tasks.saturating_add_signed(more) as u64 > most {
+                return true;
+            }
+            most = at.ns.process_limit();
+            let Some(parent) = at.ns.parent() else { return false };
+            at = UserCount { uid: at.ns.owner(), ns: Arc::clone(parent) };
+        }
+    }
+}
+
+/// An [`FsStruct`] with the references it holds.
+#[derive(Debug)]
+pub(crate) struct FsOwner {
+    kernel: Arc<Kernel>,
+    pub(crate) fs: FsStruct,
+    /// Who shares root and current directory shares the mounts they are in.
+    pub(crate) mnt_ns: Arc<MntNamespace>,
+    /// The number of the process of each task that uses it. Kernel: `fs_struct.users`.
+    users: Mutex<Vec<i32>>,
+}
+
+impl Drop for FsOwner {
+    fn drop(&mut self) {
+        for place in [Place::Root, Place::Pwd] {
+            self.kernel.path_put(self.fs.peek(place));
+        }
+    }
+}
+
+impl FsOwner {
+    /// At the root of the first mount.
+    pub(crate) fn new(kernel: &Arc<Kernel>, umask: u32) -> Arc<FsOwner> {
+        let root = kernel.root();
+        kernel.path_get(root);
+        kernel.path_get(root);
+        FsOwner::holding(kernel, [root, root], umask, MntNamespace::init(kernel))
+    }
+
+    /// At `root` and `pwd`, whose references pass to the new owner.
+    pub(crate) fn holding(
+        kernel: &Arc<Kernel>,
+        [root, pwd]: [Path; 2],
+        umask: u32,
+        mnt_ns: Arc<MntNamespace>,
+    ) -> Arc<FsOwner> {
+        let fs = FsStruct::new(root, pwd, umask);
+        let owner = Arc::new(FsOwner { kernel: Arc::clone(kernel), fs, mnt_ns, users: Mutex::default() });
+        kernel.fs_owners.add(&owner);
+        owner
+    }
+
+    fn users(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<i32>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The use that one task makes of an [`FsOwner`].
+#[derive(Debug)]
+pub(crate) struct FsUse {
+    owner: Arc<FsOwner>,
+    tgid: i32,
+}
+
+impl FsUse {
+    pub(crate) fn new(owner: Arc<FsOwner>, tgid: i32) -> FsUse {
+        owner.users().push(tgid);
+        FsUse { owner, tgid }
+    }
+
+    /// Whether no other task uses it.
+    pub(crate) fn is_sole(&self) -> bool {
+        self.owner.users().len() == 1
+    }
+
+    /// Whether a task of another process uses it, too. Kernel: fs/exec.c `check_unsafe_exec()`.
+    pub(crate) fn is_shared_with_others(&self) -> bool {
+        self.owner.users().iter().any(|&tgid| tgid != self.tgid)
+    }
+}
+
+impl std::ops::Deref for FsUse {
+    type Target = FsOwner;
+
+    #[inline(always)]
+    fn deref(&self) -> &FsOwner {
+        &self.owner
+    }
+}
+
+impl Drop for FsUse {
+    fn drop(&mut self) {
+        let mut users = self.owner.users();
+        if let Some(at) = users.iter().position(|&tgid| tgid == self.tgid) {
+            users.swap_remove(at);
+        }
+    }
+}
+
+/// Everything of a kind that the tasks of a [`Kernel`] share, for those who look at all of it.
+#[derive(Debug)]
+pub(crate) struct Registry<T>(Mutex<Vec<Weak<T>>>);
+
+impl<T> Default for Registry<T> {
+    fn default() -> Self {
+        Registry(Mutex::default())
+    }
+}
+
+impl<T> Registry<T> {
+    fn list(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<Weak<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, owner: &Arc<T>) {
+        let mut list = self.list();
+        if list.len() == list.capacity() {
+            // Before it would grow: that keeps it within twice what there is.
+            list.retain(|owner| owner.strong_count() != 0);
+            let live = list.len();
+            list.reserve(live + 8);
+        }
+        list.push(Arc::downgrade(owner));
+    }
+
+    /// Those that are in use. They must not be dropped under the lock of the name space, which their own drop takes.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.list().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Kernel {
+    /// Moves each process whose root or current directory is `from` to `to`. Kernel: fs/fs_struct.c `chroot_fs_refs()`.
+    pub(crate) fn chroot_fs_refs(&self, ns: &mut Namespace, owners: &[Arc<FsOwner>], from: Path, to: Path) {
+        for owner in owners {
+            for place in [Place::Root, Place::Pwd] {
+                self.path_get(to);
+                let unused = if owner.fs.replace_if(place, from, to) { from } else { to };
+                self.path_put_locked(ns, unused);
+            }
+        }
+    }
+}
+
+/// A [`Files`] with the references it holds.
+#[derive(Debug)]
+pub(crate) struct FilesOwner {
+    kernel: Arc<Kernel>,
+    pub(crate) table: Files,
+    /// By which number its POSIX locks are known; 0 while it never had any.
+    pub(crate) lock_owner: Racy64,
+}
+
+impl Drop for FilesOwner {
+    fn drop(&mut self) {
+        self.table.drain().into_iter().for_each(|file| self.filp_close(file));
+    }
+}
+
+impl FilesOwner {
+    /// An empty table.
+    pub(crate) fn new(kernel: &Arc<Kernel>) -> Arc<FilesOwner> {
+        FilesOwner::with(kernel, Files::default())
+    }
+
+    /// A table of the same open files.
+    pub(crate) fn duplicate(&self) -> Arc<FilesOwner> {
+        FilesOwner::with(&self.kernel, self.table.duplicate())
+    }
+
+    fn with(kernel: &Arc<Kernel>, table: Files) -> Arc<FilesOwner> {
+        let kernel = Arc::clone(kernel);
+        let owner = Arc::new(FilesOwner { kernel, table, lock_owner: Racy64::new(0) });
+        owner.kernel.files_owners.add(&owner);
+        owner
+    }
+
+    /// Closes `fd`. Kernel: fs/open.c `close()`.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    #[inline]
+    pub(crate) fn close(&self, fd: i32) -> Result<()> {
+        let last = |file: Closing| {
+            self.kernel.locks.remove_posix(file.inode, file.mode, self);
+            self.kernel.release(file);
+        };
+        self.table.remove(fd, last, |file| self.filp_close(file))
+    }
+
+    /// Gives back a file that was taken out of the table. Kernel: fs/open.c `filp_close()`.
+    #[inline]
+    pub(crate) fn filp_close(&self, file: FileArc) {
+        self.kernel.locks.remove_posix(file.inode, file.mode, self);
+        self.kernel.fput(file);
+    }
+}
+
+/// What a new task shares with the one that makes it, and what new namespaces it gets: the flags of clone(2) that matter to
+/// pathnames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CloneFlags {
+    /// `CLONE_FS`: root, current directory and umask are shared.
+    pub fs: bool,
+    /// `CLONE_FILES`: the descriptor table is shared.
+    pub files: bool,
+    /// `CLONE_THREAD`: a thread of the same process, with the very same credential.
+    pub thread: bool,
+    /// `CLONE_NEWNS`: a copy of the mount tree.
+    pub new_ns: bool,
+    /// `CLONE_NEWUSER`: a new user namespace.
+    pub new_user: bool,
+}
+
+impl CloneFlags {
+    /// Reads the flags of clone(2). Those that have nothing to do with pathnames are ignored, the signal in the lowest byte
+    /// among them.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: `CLONE_FS` together with `CLONE_NEWNS` or `CLONE_NEWUSER`; `CLONE_THREAD` without `CLONE_SIGHAND`, or with
+    /// `CLONE_NEWUSER`; `CLONE_SIGHAND` without `CLONE_VM`.
+    ///
+    /// Kernel: kernel/fork.c `copy_process()`.
+    pub fn from_bits(bits: u64) -> Result<CloneFlags> {
+        let has = |flag| bits & flag != 0;
+        if has(CLONE_THREAD) && !has(CLONE_SIGHAND) || has(CLONE_SIGHAND) && !has(CLONE_VM) {
+            return Err(Errno::EINVAL);
+        }
+        let flags = CloneFlags {
+            fs: has(CLONE_FS),
+            files: has(CLONE_FILES),
+            thread: has(CLONE_THREAD),
+            new_ns: has(CLONE_NEWNS),
+            new_user: has(CLONE_NEWUSER),
+        };
+        flags.check()?;
+        Ok(flags)
+    }
+
+    fn check(self) -> Result<()> {
+        let contradicts = self.fs && (self.new_ns || self.new_user) || self.thread && self.new_user;
+        if contradicts { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+impl Task {
+    /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
+    /// shared. Kernel: `fork()`.  Differs: `RLIMIT_NPROC` is not asked; [`clone_with`](Self::clone_with) does.
+    pub fn fork(&self) -> Task {
+        let files = self.files.duplicate();
+        self.child(Arc::new(Cred::clone(&self.cred)), self.copy_fs(), files, false)
+    }
+
+    /// Another thread of the same process: root, current directory, umask, descriptor table and limits are shared, the
+    /// credential is the very same one. Kernel: `clone(CLONE_THREAD | CLONE_FS | CLONE_FILES)`.
+    pub fn thread(&self) -> Task {
+        let (fs, files) = (Arc::clone(&self.fs.owner), Arc::clone(&self.files));
+        self.child(Arc::clone(&self.cred), fs, files, true)
+    }
+
+    /// A new task that shares with this one what `flags` say, and has copies of the rest. Kernel: kernel/fork.c
+    /// `copy_process()`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags that contradict each other), `EPERM` (`new_ns` without `CAP_SYS_ADMIN` in the child's user
+    /// namespace; `new_user` in a changed root), `ENOSPC` (namespaces above each other, mounts), `EAGAIN` (more tasks of the
+    /// user than `RLIMIT_NPROC`).
+    ///
+    /// ```
+    /// # use rcuwalk::{CloneFlags, Cred, Vfs};
+    /// # let vfs = Vfs::new()?;
+    /// let task = vfs.task(Cred::root());
+    /// task.mkdir(b"/d", 0o755)?;
+    /// let child = task.clone_with(CloneFlags { fs: true, ..CloneFlags::default() })?;
+    /// child.chdir(b"/d")?;
+    /// assert_eq!(task.getcwd()?, b"/d");
+    /// # Ok::<(), rcuwalk::Errno>(())
+    /// ```
+    pub fn clone_with(&self, flags: CloneFlags) -> Result<Task> {
+        flags.check()?;
+        let cred = if flags.new_user {
+            Arc::new(self.unshare_user()?)
+        } else if flags.thread {
+            Arc::clone(&self.cred)
+        } else {
+            Arc::new(Cred::clone(&self.cred))
+        };
+        self.may_have_a_child(&cred)?;
+        let fs = if flags.new_ns {
+            if !cred.capable_here(CAP_SYS_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            self.copy_mnt_ns(Arc::clone(cred.user_ns()))?
+        } else if flags.fs {
+            Arc::clone(&self.fs.owner)
+        } else {
+            self.copy_fs()
+        };
+        let files = if flags.files { Arc::clone(&self.files) } else { self.files.duplicate() };
+        Ok(self.child(cred, fs, files, flags.thread))
+    }
+
+    /// A credential in a new user namespace. Kernel: kernel/user_namespace.c `create_user_ns()`.
+    fn unshare_user(&self) -> Result<Cred> {
+        let new = self.cred.unshare_user(self.chrooted())?;
+        if self.cred.uid() != 0 || !self.cred.user_ns().is_init() {
+            new.user_ns().limit_processes(self.process.limits.soft(Resource::Processes));
+        }
+        Ok(new)
+    }
+
+    /// Whose task one with this credential is, held once more.
+    pub(crate) fn user_of(&self, cred: &Cred) -> Arc<UserCount> {
+        if self.user.is_of(cred) { Arc::clone(&self.user) } else { self.kernel.users.of(cred) }
+    }
+
+    /// Whether a task with this credential may be made. Kernel: kernel/fork.c `copy_process()`.
+    fn may_have_a_child(&self, cred: &Cred) -> Result<()> {
+        let exempt =
+            cred.uid() == 0 || self.cred.capable(CAP_SYS_RESOURCE) || self.cred.capable(CAP_SYS_ADMIN);
+        // What is held here counts for the child.
+        let too_many = self.has_too_many_tasks(&self.user_of(cred), 0);
+        if too_many && !exempt { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    fn child(&self, cred: Arc<Cred>, fs: Arc<FsOwner>, files: Arc<FilesOwner>, thread: bool) -> Task {
+        let new = self.kernel.new_ids(self.ids.tgid);
+        let (ids, process) = if thread {
+            (Ids { tid: new.tid, ..self.ids }, Arc::clone(&self.process))
+        } else {
+            (new, Process::new(self.process.limits.copy()))
+        };
+        let user = self.user_of(&cred);
+        let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());
+        self.nproc_exceeded.set(0);
+        Task {
+            kernel: Arc::clone(&self.kernel),
+            cred,
+            user,
+            nproc_exceeded,
+            fs: FsUse::new(fs, ids.tgid),
+            files,
+            process,
+            no_new_privs: self.no_new_privs,
+            exe: self.exe.clone(),
+            ids,
+            event: None,
+            passed: Racy32::default(),
+        }
+    }
+
+    /// Makes copies of what this task shares with others. `flags`: `CLONE_FS` (root, current directory and umask),
+    /// `CLONE_FILES` (the descriptor table), `CLONE_NEWNS` (the mount tree), `CLONE_NEWUSER` (a new user namespace, in which
+    /// this task has every capability and no id is mapped yet). `CLONE_THREAD`, `CLONE_SIGHAND` and `CLONE_VM` demand that
+    /// the process has no other thread, and so does `CLONE_NEWUSER`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (flags; other threads), `EPERM` (`CLONE_NEWNS` without `CAP_SYS_ADMIN`; `CLONE_NEWUSER` in a changed root),
+    /// `ENOSPC` (too many namespaces above each other; too many mounts).
+    ///
+    /// Kernel: kernel/fork.c `ksys_unshare()`.
+    pub fn unshare(&mut self, flags: u64) -> Result<()> {
+        const ALONE: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_NEWUSER;
+        if flags & !(CLONE_FS | CLONE_FILES | CLONE_NEWNS | ALONE) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if flags & ALONE != 0 && !self.process.has_one_thread() {
+            return Err(Errno::EINVAL);
+        }
+        let cred = if flags & CLONE_NEWUSER != 0 { Some(self.unshare_user()?) } else { None };
+        let new_ns = flags & CLONE_NEWNS != 0;
+        if new_ns && !cred.as_ref().unwrap_or(&self.cred).capable_here(CAP_SYS_ADMIN) {
+            return Err(Errno::EPERM);
+        }
+        if new_ns {
+            let user_ns = Arc::clone(cred.as_ref().unwrap_or(&self.cred).user_ns());
+            self.fs = FsUse::new(self.copy_mnt_ns(user_ns)?, self.ids.tgid);
+        } else if flags & (CLONE_FS | CLONE_NEWUSER) != 0 {
+            self.fs = FsUse::new(self.copy_fs(), self.ids.tgid);
+        }
+        if flags & CLONE_FILES != 0 {
+            self.unshare_files();
+        }
+        if let Some(cred) = cred {
+            self.set_cred(cred);
+        }
+        Ok(())
+    }
+
+    /// Makes a copy of the descriptor table this task's own, if others use it.
+    pub(crate) fn unshare_files(&mut self) {
+        if Arc::strong_count(&self.files) > 1 {
+            self.files = self.files.duplicate();
+        }
+    }
+}
+
+/// Limits of the process: its threads share them, its children start with them.
+impl Task {
+    /// The limits of a resource: `RLIMIT_FSIZE`, `RLIMIT_STACK`, `RLIMIT_NPROC` or `RLIMIT_NOFILE`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (another resource).
+    pub fn getrlimit(&self, resource: u32) -> Result<Rlimit> {
+        Ok(self.process.limits.get(Resource::of(resource)?))
+    }
+
+    /// Sets the limits of a resource: [`getrlimit`](Self::getrlimit) says which. What would send `SIGXFSZ` only fails, with
+    /// `EFBIG`. Arguments and environment of execve may take a quarter of `RLIMIT_STACK`, but at least 128 KiB and at most
+    /// 6 MiB. Beyond `RLIMIT_NPROC`, clone is `EAGAIN`, and so is the execve that follows a change of the user id.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (another resource; a soft limit above the hard one), `EPERM` (raising the hard limit without
+    /// `CAP_SYS_RESOURCE`; `RLIMIT_NOFILE` beyond `fs.nr_open`).
+    ///
+    /// Kernel: kernel/sys.c `do_prlimit()`.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, Rlimit, Vfs, uapi::*};
+    /// let user = Vfs::new()?.task(Cred::user(1000, 1000, &[]));
+    /// user.setrlimit(RLIMIT_NOFILE, Rlimit { cur: 1, max: 1 })?;
+    /// user.open(b"/", O_RDONLY, 0)?;
+    /// assert_eq!(user.open(b"/", O_RDONLY, 0), Err(Errno::EMFILE));
+    /// assert_eq!(user.setrlimit(RLIMIT_NOFILE, Rlimit { cur: 2, max: 2 }), Err(Errno::EPERM));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn setrlimit(&self, resource: u32, new: Rlimit) -> Result<()> {
+        let resource = Resource::of(resource)?;
+        if new.cur > new.max {
+            return Err(Errno::EINVAL);
+        }
+        let too_many =
+            resource == Resource::Descriptors && new.max > self.kernel.settings.get(Sysctl::NrOpen);
+        let raises = new.max > self.process.limits.get(resource).max;
+        if too_many || raises && !self.cred.capable(CAP_SYS_RESOURCE) {
+            return Err(Errno::EPERM);
+        }
+        self.process.limits.set(resource, new);
+        Ok(())
+    }
+
+    /// Sets `RLIMIT_NOFILE` (soft) for the task, whatever its hard limit is.
+    pub fn set_nofile_limit(&self, limit: usize) {
+        self.process.limits.set_soft(Resource::Descriptors, limit as u64);
+    }
+
+    /// Descriptors are numbered below it: what the process's limit and that of all processes leave.
+    #[inline]
+    pub(crate) fn nofile_limit(&self) -> usize {
+        let soft = self.process.limits.soft(Resource::Descriptors);
+        soft.min(self.kernel.settings.get(Sysctl::NrOpen)) as usize
+    }
+
+    /// Sets `RLIMIT_FSIZE` (soft), in bytes, for the task, whatever its hard limit is.
+    pub fn set_fsize_limit(&self, bytes: u64) {
+        self.process.limits.set_soft(Resource::FileSize, bytes);
+    }
+
+    pub(crate) fn fsize_limit(&self) -> u64 {
+        self.process.limits.soft(Resource::FileSize)
+    }
+
+    /// Sets `RLIMIT_STACK` (soft), in bytes, for the task, whatever its hard limit is.
+    pub fn set_stack_limit(&self, bytes: u64) {
+        self.process.limits.set_soft(Resource::Stack, bytes);
+    }
+
+    pub(crate) fn stack_limit(&self) -> u64 {
+        self.process.limits.soft(Resource::Stack)
+    }
+
+    /// Whether the user has more tasks than the process's limit allows, with `more` beside those that hold `user`.
+    fn has_too_many_tasks(&self, user: &UserCount, more: isize) -> bool {
+        let most = self.process.limits.soft(Resource::Processes);
+        let is_limited = most != u64::MAX || !user.ns.is_init();
+        is_limited && self.kernel.users.is_over(user, most, more)
+    }
+
+    /// Commits a credential with another real user id. Nothing fails if that user has too many tasks already: what does is
+    /// the execve that follows, if he still has then.
+    ///
+    /// Kernel: kernel/sys.c `flag_nproc_exceeded()`.
+    pub(crate) fn change_user(&mut self, new: Cred) {
+        if !self.user.is_of(&new) {
+            let user = self.kernel.users.of(&new);
+            // This task is not the user's yet.
+            let exceeded = new.uid() != 0 && self.has_too_many_tasks(&user, -1);
+            self.nproc_exceeded.set(u32::from(exceeded));
+            self.user = user;
+        }
+        self.set_cred(new);
+    }
+
+    /// Whether execve has to make up for a change of the user id that nothing could stop.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`.
+    ///
+    /// Kernel: fs/exec.c `do_execveat_common()`.
+    pub(crate) fn check_nproc(&self) -> Result<()> {
+        if self.nproc_exceeded.get() == 0 {
+            return Ok(());
+        }
+        if self.has_too_many_tasks(&self.user, 0) {
+            return Err(Errno::EAGAIN);
+        }
+        self.nproc_exceeded.set(0);
+        Ok(())
+    }
+}

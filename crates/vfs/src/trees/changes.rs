@@ -1,0 +1,542 @@
+//! What changes, told to whoever keeps the tree elsewhere.
+//!
+//! A file system that is watched collects which inodes, names and contents changed since they were last asked for. The
+//! values are read when they are asked for, so what changed ten times is told once. Nothing can be forgotten: an inode
+//! changes under `Store::open_inode`, a name under `Store::d_place` and `Store::d_unhash`, contents
+//! in [`FileData`]; there is no other way to change them.
+//!
+//! What is told is a state between whole calls. The name space lock makes one of almost every call; writing changes contents
+//! first and attributes afterwards, and holds the *gate* shared meanwhile, which [`Changes::drain`] holds alone.
+//!
+//! Only the file system at the root of the tree is told of, and of it what has a name: each inode gets a *key*, which is
+//! never used twice, when it is linked below the root, and loses it with its last name.
+
+use crate::base::errno::{Errno, Result};
+use crate::base::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use crate::dcache::inode::flags;
+use crate::dcache::pages::FileData;
+use crate::dcache::store::{Contents, Namespace, NsGuard};
+use crate::kernel::{Kernel, Vfs};
+use crate::mount::ROOT_SB;
+use crate::perm::IFLAGS_KEPT;
+use crate::perm::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
+use crate::trees::loader::{Loader, NewInode, NodeId};
+use rcuwalk_sync::lock::{Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use rcuwalk_sync::{Handle, Racy32, Racy64};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What makes a file system's state durable.
+pub trait Backing: std::fmt::Debug + Send + Sync {
+    /// Makes durable what was done before; fsync(2) and its like wait for it. Called with nothing locked that
+    /// [`Changes::drain`] needs.
+    ///
+    /// # Errors
+    ///
+    /// `EIO`, `ENOSPC`: it is not durable, and is told of again with the next changes.
+    fn sync(&self) -> Result<()>;
+}
+
+/// The watched file system, as calls see it.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Whether it is watched at all: all that calls look at where it is not.
+    on: Racy32,
+    /// Held shared by a call that changes contents, alone while changes are told.
+    gate: RwLock<()>,
+    backing: Mutex<Option<Arc<dyn Backing>>>,
+    /// Bytes of contents that changed and were not told yet; written under the name space lock.
+    unsaved: Racy64,
+    /// The most of them before a writer has to wait.
+    limit: Racy64,
+    /// An error number that what takes space fails with; 0 if nothing does.
+    refusal: Racy32,
+}
+
+impl Watch {
+    /// Passed by calls that take space, with nothing locked. Kernel: `balance_dirty_pages_ratelimited()`.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<()> {
+        if self.on.get() == 0 { Ok(()) } else { self.admit_watched() }
+    }
+
+    #[cold]
+    fn admit_watched(&self) -> Result<()> {
+        self.may_grow()?;
+        if self.unsaved.get() > self.limit.get() { self.sync() } else { Ok(()) }
+    }
+
+    /// Whether what takes space is refused.
+    #[inline]
+    pub(crate) fn may_grow(&self) -> Result<()> {
+        Errno::from_raw(self.refusal.get() as i32).map_or(Ok(()), Err)
+    }
+
+    /// Waits until what was done is durable, if anybody makes it so.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.on.get() == 0 {
+            return Ok(());
+        }
+        let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        backing.map_or(Ok(()), |backing| backing.sync())
+    }
+
+    /// Keeps changes from being told while contents and attributes disagree.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (self.on.get() != 0).then(|| self.gate.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts what an edit of contents changed; `before` was unsaved in them already.
+    pub(crate) fn edited(&self, ns: &Namespace, data: &mut FileData, before: u64) {
+        if ns.feed.is_some() {
+            // Only an edit that began before the watch can come here without.
+            if !data.is_tracked() {
+                data.track();
+                data.mark(0..u64::MAX);
+            }
+            self.unsaved.set(self.unsaved.get() + data.unsaved().saturating_sub(before));
+        }
+    }
+}
+
+/// One inode, as the feed knows it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tracked {
+    /// 0: not told of.
+    key: u64,
+    names: u32,
+    /// It changed.
+    dirty: bool,
+    /// Nothing was told of it yet.
+    fresh: bool,
+    /// It is in [`Feed::listed`], perhaps from an earlier life of the slot.
+    listed: bool,
+}
+
+/// What changed since it was last told; part of the name space.
+///
+/// It is no larger than the tree was then and is now together: what came and went in between leaves nothing behind.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    nodes: Vec<Tracked>,
+    next_key: u64,
+    listed: Vec<Handle>,
+    /// By directory, names that changed; true if there may have been such a name when changes were last told.
+    names: HashMap<Handle, HashMap<Box<[u8]>, bool>>,
+    gone: Vec<u64>,
+}
+
+impl Feed {
+    fn node(&mut self, inode: Handle) -> &mut Tracked {
+        let at = inode as usize;
+        if at >= self.nodes.len() {
+            self.nodes.resize(at + 1, Tracked::default());
+        }
+        &mut self.nodes[at]
+    }
+
+    fn key(&self, inode: Handle) -> Option<u64> {
+        self.nodes.get(inode as usize).map(|node| node.key).filter(|&key| key != 0)
+    }
+
+    /// An inode changes.
+    pub(crate) fn changed(&mut self, inode: Handle) {
+        let node = self.node(inode);
+        node.dirty = node.key != 0;
+        if node.dirty && !std::mem::replace(&mut node.listed, true) {
+            self.listed.push(inode);
+        }
+    }
+
+    /// An inode gets a further name in `dir`.
+    pub(crate) fn linked(&mut self, dir: Handle, inode: Handle) {
+        if self.key(dir).is_none() {
+            return;
+        }
+        let next = self.next_key;
+        let node = self.node(inode);
+        node.names += 1;
+        if node.key == 0 {
+            (node.key, node.fresh) = (next, true);
+            self.next_key += 1;
+        }
+        self.changed(inode);
+    }
+
+    /// An inode loses a name.
+    pub(crate) fn unlinked(&mut self, inode: Handle) {
+        let node = self.node(inode);
+        if node.key == 0 {
+            return;
+        }
+        node.names -= 1;
+        if node.names == 0 {
+            let Tracked { key, fresh, listed, .. } = *node;
+            *node = Tracked { listed, ..Tracked::default() };
+            self.names.remove(&inode);
+            if !fresh {
+                self.gone.push(key);
+            }
+        }
+    }
+
+    /// A dentry becomes findable; `taken` if another one of that name is.
+    pub(crate) fn named(&mut self, dir: Handle, name: &[u8], taken: bool) {
+        if self.key(dir).is_some() {
+            self.names.entry(dir).or_default().entry(name.into()).or_insert(taken);
+        }
+    }
+
+    /// A dentry became unfindable; `taken` if another one of that name is findable.
+    pub(crate) fn unnamed(&mut self, dir: Handle, name: &[u8], taken: bool) {
+        if self.key(dir).is_none() {
+            return;
+        }
+        let names = self.names.entry(dir).or_default();
+        match names.get(name) {
+            None => drop(names.insert(name.into(), true)),
+            Some(false) if !taken => drop(names.remove(name)),
+            Some(_) => {}
+        }
+    }
+}
+
+/// One change.
+#[derive(Debug)]
+pub enum Change<'a> {
+    /// What had this key is no more: of a directory, neither are its names.
+    Gone(u64),
+    /// An inode is new, or changed.
+    Node(Node<'a>),
+    /// The name `name` of the directory `dir`, a key, is new, leads elsewhere or is no more.
+    Name {
+        /// The directory's key.
+        dir: u64,
+        /// The name.
+        name: &'a [u8],
+        /// What it leads to: a key, and the place in the order in which getdents(2) gives names.
+        to: Option<(u64, u32)>,
+    },
+}
+
+/// An inode that changed.
+#[derive(Debug)]
+pub struct Node<'a> {
+    /// Which.
+    pub key: u64,
+    /// What a [`Loader`] makes it of.
+    pub inode: NewInode<'a>,
+    /// Its link count.
+    pub nlink: u32,
+    /// Its contents are not known: it was imported without.
+    pub unread: bool,
+    /// Nothing was told of it before.
+    pub fresh: bool,
+    data: Option<&'a FileData>,
+    changed: &'a [Range<u64>],
+}
+
+impl<'a> Node<'a> {
+    /// The contents; `None` if there are none, or only a hole.
+    pub fn data(&self) -> Option<&'a FileData> {
+        self.data
+    }
+
+    /// Which pages of the contents changed, ascending; the last range may end anywhere beyond the end.
+    pub fn changed_pages(&self) -> &'a [Range<u64>] {
+        self.changed
+    }
+}
+
+/// What else [`Changes::drain`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// No key from here on was given to anything.
+    pub next_key: u64,
+    /// As [`Loader::next_ino`].
+    pub next_ino: u64,
+}
+
+/// The key of the root directory.
+pub const ROOT_KEY: u64 = 1;
+
+/// The watch over a [`Vfs`]: made by [`Loader::watch`], ended by dropping it.
+///
+/// ```
+/// use rcuwalk::changes::Change;
+/// use rcuwalk::{Cred, Vfs};
+///
+/// let vfs = Vfs::new()?;
+/// let changes = vfs.loader().watch(&vfs, &[], 2)?;
+/// let task = vfs.task(Cred::root());
+/// task.mkdir(b"/srv", 0o755)?;
+/// task.creat(b"/tmp", 0o600)?;
+/// task.unlink(b"/tmp")?;
+/// let mut names = Vec::new();
+/// changes.drain(|change| {
+///     if let Change::Name { name, to: Some(_), .. } = change {
+///         names.push(name.to_vec());
+///     }
+/// });
+/// assert_eq!(names, [b"srv"]);
+/// # Ok::<(), rcuwalk::Errno>(())
+/// ```
+#[derive(Debug)]
+pub struct Changes {
+    vfs: Vfs,
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Loader<'_> {
+    /// Begins to watch the file system at the root of the tree of `vfs`, whose loader this is. Nodes that are `known` have
+    /// these keys, all below `next_key`, and are told of when they change; all others at once. The root has [`ROOT_KEY`].
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it is watched already; `EINVAL` if the loader is that of another file system, or a key does not lie between
+    /// [`ROOT_KEY`] and `next_key`.
+    pub fn watch(&mut self, vfs: &Vfs, known: &[(NodeId, u64)], next_key: u64) -> Result<Changes> {
+        let (kernel, ns) = self.parts();
+        if !std::ptr::eq(kernel, &*vfs.0) || known.iter().any(|&(_, key)| !(1..next_key).contains(&key)) {
+            return Err(Errno::EINVAL);
+        }
+        if ns.feed.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let store = &kernel.store;
+        let mut feed = Feed { next_key: next_key.max(ROOT_KEY + 1), ..Feed::default() };
+        for &(node, key) in known {
+            feed.node(store.d_inode(node.handle())).key = key;
+        }
+        let top = store.d_inode(kernel.root().dentry);
+        let root = feed.node(top);
+        root.names = 1;
+        if root.key == 0 {
+            (root.key, root.fresh) = (ROOT_KEY, true);
+            feed.changed(top);
+        }
+        let mut dirs = vec![top];
+        while let Some(dir) = dirs.pop() {
+            let mut at = store.inode_rest(dir).first_child.get();
+            while at != 0 {
+                let inode = store.d_inode(at);
+                if feed.key(inode).is_none() {
+                    feed.linked(dir, inode);
+                    feed.named(dir, &store.d_name(at), false);
+                } else {
+                    let node = feed.node(inode);
+                    node.names += 1;
+                    // A further name of what was not known either.
+                    if node.fresh {
+                        feed.named(dir, &store.d_name(at), false);
+                    }
+                }
+                if store.inode(inode).mode.get() & S_IFMT == S_IFDIR {
+                    dirs.push(inode);
+                }
+                at = store.links(at).sib_next.get();
+            }
+        }
+        for contents in ns.contents.iter() {
+            // Contents that somebody is writing to right now are told of whole, later.
+            if let Ok(mut data) = contents.data.try_write() {
+                data.track();
+            }
+        }
+        ns.feed = Some(Box::new(feed));
+        kernel.watch.unsaved.set(0);
+        kernel.watch.limit.set(u64::MAX);
+        kernel.watch.on.set(1);
+        Ok(Changes { vfs: vfs.clone() })
+    }
+}
+
+impl Changes {
+    /// Who makes changes durable from now on, for fsync(2) and its like.
+    pub fn set_backing(&self, backing: Arc<dyn Backing>) {
+        *self.watch().backing.lock().unwrap_or_else(PoisonError::into_inner) = Some(backing);
+    }
+
+    /// How many bytes of contents may have changed before a writer must make them durable; without limit at first.
+    pub fn set_limit(&self, bytes: u64) {
+        self.watch().limit.set(bytes);
+    }
+
+    /// What calls that take space fail with from now on.
+    pub fn set_refusal(&self, errno: Option<Errno>) {
+        self.watch().refusal.set(errno.map_or(0, Errno::raw) as u32);
+    }
+
+    /// Bytes of contents that changed and were not told yet.
+    pub fn unsaved(&self) -> u64 {
+        self.watch().unsaved.get()
+    }
+
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        let ns = self.vfs.0.store.lock();
+        ns.feed.as_ref().is_none_or(|f| f.listed.is_empty() && f.names.is_empty() && f.gone.is_empty())
+    }
+
+    /// Ends the watch.
+    pub fn stop(&self) {
+        let watch = self.watch();
+        let mut ns = self.vfs.0.store.lock();
+        if ns.feed.take().is_some() {
+            watch.on.set(0);
+            watch.refusal.set(0);
+            drop(ns);
+            *watch.backing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    fn watch(&self) -> &Watch {
+        &self.vfs.0.watch
+    }
+
+    /// Tells what changed since this was last called, as it is at one moment between whole calls: what is gone, then inodes,
+    /// then names. Nothing else can change until it returns; `tell` must not call into the file system.
+    pub fn drain(&self, mut tell: impl FnMut(Change<'_>)) -> Drained {
+        let kernel = &*self.vfs.0;
+        loop {
+            let _gate = kernel.watch.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let mut ns = kernel.store.lock();
+            let Some(mut feed) = ns.feed.take() else {
+                return Drained { next_key: ROOT_KEY + 1, next_ino: 1 };
+            };
+            if !feed.listed.iter().all(|&inode| is_quiet(kernel, &ns, inode)) {
+                // A call that began before the watch is writing: it waits for the name space lock.
+                ns.feed = Some(feed);
+                drop(ns);
+                std::thread::yield_now();
+                continue;
+            }
+            feed.tell(kernel, &ns, &mut tell);
+            kernel.watch.unsaved.set(0);
+            let next_ino = ns.mnt.supers.get(ROOT_SB).map_or(1, |sb| sb.next_ino);
+            let drained = Drained { next_key: feed.next_key, next_ino };
+            ns.feed = Some(feed);
+            return drained;
+        }
+    }
+}
+
+impl Vfs {
+    /// Whether a [`Backing`] keeps it, so that fsync(2) and its like have something to do.
+    pub fn is_kept(&self) -> bool {
+        self.0.watch.backing.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Waits until all that was done before is durable, if a [`Backing`] keeps it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backing::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.0.watch.sync()
+    }
+}
+
+/// The contents of an inode, if it is a regular file and has any.
+fn contents<'n>(kernel: &Kernel, ns: &'n Namespace, inode: Handle) -> Option<&'n Arc<Contents>> {
+    let is_file = kernel.store.inode(inode).mode.get() & S_IFMT == S_IFREG;
+    ns.contents.get(kernel.store.inode_rest(inode).data.get()).filter(|_| is_file)
+}
+
+/// Whether nobody is writing to an inode's contents.
+fn is_quiet(kernel: &Kernel, ns: &Namespace, inode: Handle) -> bool {
+    contents(kernel, ns, inode)
+        .is_none_or(|contents| !matches!(contents.data.try_read(), Err(TryLockError::WouldBlock)))
+}
+
+impl Feed {
+    fn tell(&mut self, kernel: &Kernel, ns: &NsGuard<'_>, tell: &mut impl FnMut(Change<'_>)) {
+        self.gone.drain(..).for_each(|key| tell(Change::Gone(key)));
+        for inode in std::mem::take(&mut self.listed) {
+            let node = self.node(inode);
+            node.listed = false;
+            let Tracked { key, dirty, fresh, .. } = *node;
+            if key != 0 && dirty {
+                (node.dirty, node.fresh) = (false, false);
+                tell_node(kernel, ns, inode, key, fresh, tell);
+            }
+        }
+        for (dir, names) in std::mem::take(&mut self.names) {
+            let Some(key) = self.key(dir) else { continue };
+            let dentry = kernel.store.inode_rest(dir).alias.get();
+            for name in names.keys() {
+                let found = kernel.store.d_lookup(ns, dentry, kernel.store.name(name));
+                let to = found.and_then(|child| {
+                    let to = self.key(kernel.store.d_inode(child))?;
+                    Some((to, kernel.store.links(child).offset.get()))
+                });
+                tell(Change::Name { dir: key, name, to });
+            }
+        }
+    }
+}
+
+/// Tells of one inode; of a fresh one all contents.
+fn tell_node(
+    kernel: &Kernel,
+    ns: &Namespace,
+    inode: Handle,
+    key: u64,
+    fresh: bool,
+    tell: &mut impl FnMut(Change<'_>),
+) {
+    let store = &kernel.store;
+    let (i, rest) = (store.inode(inode), store.inode_rest(inode));
+    let stat = store.fill_kstat_held(ns, inode);
+    let mut acls = Vec::new();
+    for (name, blob) in
+        [(XATTR_NAME_POSIX_ACL_ACCESS, i.acl.get()), (XATTR_NAME_POSIX_ACL_DEFAULT, rest.default_acl.get())]
+    {
+        if let (true, Ok(acl)) = (blob != 0, store.acl(blob)) {
+            acls.push((name, acl.to_xattr(|uid| uid, |gid| gid)));
+        }
+    }
+    let mut xattrs: Vec<(&[u8], &[u8])> = acls.iter().map(|(name, value)| (*name, &value[..])).collect();
+    let plain = store.xattrs(ns, inode).into_iter().flatten();
+    xattrs.extend(plain.map(|(name, value)| (&name[..], &value[..])));
+    let mut body = Vec::new();
+    if stat.mode & S_IFMT == S_IFLNK {
+        // Fails only without memory; the empty body is then refused by whoever reads it back.
+        let _ = store.link_body(inode, &mut body);
+    }
+    let device = matches!(stat.mode & S_IFMT, S_IFCHR | S_IFBLK);
+    let new = NewInode {
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: if device { u64::from(stat.rdev) } else { 0 },
+        size: stat.size,
+        blocks: Some(stat.blocks),
+        ino: Some(stat.ino),
+        atime: stat.times.atime,
+        mtime: stat.times.mtime,
+        ctime: stat.times.ctime,
+        btime: stat.times.btime,
+        iflags: stat.iflags >> 16 & IFLAGS_KEPT,
+        symlink: &body,
+        xattrs: &xattrs,
+    };
+    let unread = stat.iflags & flags::NO_CONTENT != 0;
+    // Not waited for by anybody who holds it: the gate keeps writers away, and readers take no lock meanwhile.
+    let mut data =
+        contents(kernel, ns, inode).map(|c| c.data.write().unwrap_or_else(PoisonError::into_inner));
+    let mut changed = data.as_mut().map_or(Vec::new(), |data| data.take_changed());
+    if fresh {
+        changed.clear();
+        changed.push(0..u64::MAX);
+    }
+    let data = data.as_deref();
+    tell(Change::Node(Node { key, inode: new, nlink: stat.nlink, unread, fresh, data, changed: &changed }));
+}
