@@ -44,7 +44,7 @@ pub(crate) enum Place {
     Ours(usize),
     /// Another one in user space, by its number.
     Peer(usize),
-    /// A directory that somebody chose.
+    /// A directory that the caller chose.
     Directory(PathBuf),
 }
 

@@ -175,7 +175,7 @@ fn peers(record: &Value, command: &str) -> String {
     out
 }
 
-/// Which rows somebody else leads, by how much, and which are the same within the spread.
+/// The rows in which a peer leads, by how much, and those that are the same within the spread.
 fn lead(rows: &[Value]) -> String {
     let figure = |row: &Value, key: &str| row[key].as_f64().unwrap_or(f64::NAN);
     let same = |row: &&Value| row["same"] == true;

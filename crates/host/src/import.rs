@@ -102,7 +102,7 @@ pub fn import_dir(
         let (out, batches) = sync_channel(2 * threads);
         let spawned = spawn_all(scope, &scan, threads, out);
         let result = spawned.and_then(|()| inserter.run(batches));
-        // Whoever waits for a job or for room in the channel finds neither and returns.
+        // A thread that waits for a job or for room in the channel finds neither and returns.
         scan.stop();
         result
     });

@@ -3,8 +3,8 @@
 //! **Nothing is followed out of the tree.** A directory is opened relative to a directory descriptor with
 //! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)` (component by component with `O_NOFOLLOW` where there is no
 //! openat2), and must then be the inode that its parent listed; an entry is looked at relative to its directory and
-//! never followed. Whoever renames things meanwhile, or puts a symbolic link in the place of a directory, only gets
-//! that entry counted as vanished.
+//! never followed. If a directory is renamed meanwhile, or a symbolic link takes its place, that entry alone counts as
+//! vanished.
 //!
 //! **Order.** The inserting thread must see a directory before what lies in it. A thread works through its own jobs and
 //! sends its entries in that order; before it gives jobs away, it sends what it has. So the entry of a directory is
@@ -338,7 +338,7 @@ impl Worker<'_> {
     fn open_dir(&self, job: &Job) -> Result<(OwnedFd, bool), OsErrno> {
         match self.open_below(&job.anchor.fd, &job.path, DIR_FLAGS | OFlags::NOATIME) {
             Ok(fd) => Ok((fd, true)),
-            // Only the owner, and who has CAP_FOWNER, may ask for that.
+            // Only the owner, or a holder of CAP_FOWNER, may ask for that.
             Err(OsErrno::PERM) => Ok((self.open_below(&job.anchor.fd, &job.path, DIR_FLAGS)?, false)),
             Err(e) => Err(e),
         }

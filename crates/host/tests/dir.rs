@@ -413,7 +413,7 @@ fn access_times_of_a_foreign_tree_are_those_after_the_scan() {
     const TREE: &str = "RCUWALK_HOST_TEST_TREE";
     let name = "access_times_of_a_foreign_tree_are_those_after_the_scan";
     if !is_root() && std::env::var_os(TREE).is_none() {
-        println!("skipped: only root can make a tree that belongs to somebody else");
+        println!("skipped: only root can make a tree that another user owns");
         return;
     }
     let dir = temp_dir();

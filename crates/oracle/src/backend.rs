@@ -73,7 +73,7 @@ pub trait World {
         ops.iter().map(|op| self.call(task, op)).collect()
     }
 
-    /// Makes a call as somebody privileged who is no task of the world: root with every capability and umask 0, whose
+    /// Makes a call as a privileged task outside of the world: root with every capability and umask 0, whose
     /// root and current directory are the world's root as it was at the start.
     fn outsider(&mut self, op: &Op) -> Outcome;
 

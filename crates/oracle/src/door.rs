@@ -133,7 +133,7 @@ const EXIT: u64 = libc::SYS_exit as u64;
 /// A world behind a door.
 pub(crate) struct DoorWorld<D> {
     door: D,
-    /// Somebody privileged who is no task of a row.
+    /// A privileged task outside of the row.
     outsider: TaskId,
 }
 

@@ -1,4 +1,4 @@
-//! Calls as the kernel takes them: registers and memory in, a number and memory out. Whoever makes the call itself, the
+//! Calls as the kernel takes them: registers and memory in, a number and memory out. Whichever side makes the call, the
 //! kernel or a door of the engine, is handed in.
 
 use crate::args::{Arg, Int, Limit, LockRange};

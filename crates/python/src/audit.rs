@@ -17,7 +17,7 @@ use rcuwalk_host::HostNames;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The entries of a tree with which somebody may do something.
+/// The entries of a tree that the identities asked about may do something with.
 #[pyclass(name = "AuditRows", module = "rcuwalk", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyAudit {

@@ -1,4 +1,4 @@
-//! Why somebody may, or may not, do something with a path of the machine.
+//! Why a user may, or may not, do something with a path of the machine.
 
 use crate::args::PathArg;
 use crate::error::os_error;

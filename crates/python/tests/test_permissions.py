@@ -1,4 +1,4 @@
-"""What other fake file systems get wrong: who may do what, whoever runs the tests."""
+"""What other fake file systems get wrong: which user may do what, also when root runs the tests."""
 
 import errno
 import os

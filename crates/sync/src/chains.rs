@@ -28,7 +28,7 @@ pub struct Link(AtomicU32);
 impl Link {
     #[inline(always)]
     fn load(&self) -> u32 {
-        // [CHN-1] pairs with [CHN-2]: whoever is led to a node sees its fields, and its link, as they were when it was
+        // [CHN-1] pairs with [CHN-2]: a reader that is led to a node sees its fields, and its link, as they were when it was
         // linked here, or newer. An older link could lead past a node that has been there all along.
         // Model: models::chain_reader_misses_nothing_that_stays.
         self.0.load(ordering!("CHN-1", Acquire))
@@ -103,7 +103,7 @@ impl Chains {
     pub fn view(&self) -> ChainsView<'_> {
         // Relaxed: a look in either table is safe, and a size that is seen before the table behind it does no harm.
         // - A slot there that still reads zero leads astray.
-        // - Whoever reads anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
+        // - A reader of anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
         //   believe a miss; and a hit proves itself.
         // Model: models::growing_table_loses_no_node.
         ChainsView { size: self.size.load(Ordering::Relaxed), buckets: self.buckets.view() }

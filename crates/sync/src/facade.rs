@@ -34,7 +34,7 @@ pub(crate) fn relax(tries: u32) {
     let _ = tries;
 }
 
-/// Lets whoever holds a lock of some tens of instructions work undisturbed, for the `tries`-th time.
+/// Waits, for the `tries`-th time, for the holder of a lock that is held for some tens of instructions.
 ///
 /// A lock that is found taken is wanted by two threads all the time, or by chance. In the first case it is better to let one
 /// of them have it some dozen times in a row, with everything it guards in its cache, than to take turns, where each turn fetches

@@ -245,7 +245,7 @@ fn method(state: u32, class: usize) -> Method {
 /// Clears `bytes`; `site` says where, for the counting mode.
 #[inline]
 pub fn zero(bytes: &mut [u8], site: &'static Site) {
-    // Relaxed: the word stands for nothing but itself; whoever sees 0 finds out again.
+    // Relaxed: the word stands for nothing but itself; a thread that sees 0 finds out again.
     let state = STATE.load(Ordering::Relaxed);
     if bytes.len() <= IN_PLACE && state & (VECTORS | COUNTING) == VECTORS {
         up_to_64(bytes);
@@ -291,7 +291,7 @@ fn decide() -> u32 {
     let asked = std::env::var(METHOD_VARIABLE).ok();
     let named = asked.and_then(|word| Choice::named(&word));
     let choice = named.unwrap_or_else(|| Choice::of(&Cpu::this()));
-    // Relaxed: as in `zero`. Counting may have been switched on meanwhile: keep it. Whoever else decides comes to the same.
+    // Relaxed: as in `zero`. Counting may have been switched on meanwhile: keep it. Every thread decides the same.
     STATE.fetch_or(choice.pack(), Ordering::Relaxed) | choice.pack()
 }
 

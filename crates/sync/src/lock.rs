@@ -1,6 +1,6 @@
 //! The locks: those of the standard library, or of the model checker that explores the program.
 //!
-//! Whoever shares state between threads by these, and by the atomics of this crate, can be run under shuttle
+//! Code that shares state between threads by these, and by the atomics of this crate, can run under shuttle
 //! (`--cfg shuttle`), schedule by schedule, as it is.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! A reference count that a lockless walker may raise only while somebody else still holds the object.
+//! A reference count that a lockless walker may raise only while another holder keeps the object.
 //!
 //! Kernel: lib/lockref.c. Differs: no lock shares the word. What the kernel's lock guards, the name space lock guards
 //! here, and the kernel's "dead" mark is a count of zero.
@@ -14,7 +14,7 @@ impl LockRef {
     /// Gives a free object its first reference. Only its allocator calls this.
     pub fn init(&self) {
         debug_assert_eq!(self.count(), 0, "a live object was initialised again");
-        // [REF-3] pairs with [REF-1]: whoever raises the count sees the object that was made before.
+        // [REF-3] pairs with [REF-1]: a thread that raises the count sees the object that was made before.
         // Model: models::get_sees_the_object_it_pins.
         self.0.store(1, ordering!("REF-3", Release));
     }
@@ -62,7 +62,7 @@ impl LockRef {
     #[must_use]
     pub fn put(&self) -> bool {
         // [REF-2], the release half, pairs with [REF-4], the acquire half, and with [REF-1].
-        // [REF-4] pairs with [REF-2]: whoever frees the object has seen what every holder did to it.
+        // [REF-4] pairs with [REF-2]: the thread that frees the object has seen what every holder did to it.
         // Model: models::last_put_sees_every_holder.
         let half = ordering!("REF-4", AcqRel, Release);
         let before = self.0.fetch_sub(1, if removed("REF-2") { Ordering::Acquire } else { half });

@@ -24,7 +24,7 @@ const WORDS: usize = 4;
 pub struct PerCpu<T> {
     slots: Box<[Padded<T>]>,
     cpus: CpuCount<WORDS>,
-    /// The slots that somebody came to.
+    /// The slots that have been used.
     used: [AtomicU64; WORDS],
 }
 
@@ -62,7 +62,7 @@ impl<T> PerCpu<T> {
     pub fn here(&self) -> &T {
         let at = thread_number() % self.cpus.get();
         let (word, bit) = (&self.used[(at / 64) as usize], 1 << (at % 64));
-        // Relaxed: whoever was told of what lies in a slot was told of the bit as well; to others both are late.
+        // Relaxed: a thread that was told what lies in a slot was told of the bit as well; others may see both late.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
         }

@@ -5,12 +5,12 @@
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering};
 
-/// A 32-bit word under somebody else's sequence count.
+/// A 32-bit word that another object's sequence count covers.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Racy32(AtomicU32);
 
-/// A 64-bit word under somebody else's sequence count.
+/// A 64-bit word that another object's sequence count covers.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Racy64(AtomicU64);

@@ -34,7 +34,7 @@ impl SeqCount {
     /// Kernel: `raw_seqcount_begin()`.
     #[inline(always)]
     pub fn begin(&self) -> u32 {
-        // [SEQ-1] pairs with [SEQ-4]: whoever sees the count that ended a change sees the change.
+        // [SEQ-1] pairs with [SEQ-4]: a reader that sees the count that ended a change sees the change.
         // Model: models::seq_begin_sees_finished_change.
         self.0.load(ordering!("SEQ-1", Acquire)) & !1
     }
@@ -117,8 +117,8 @@ pub struct SeqWrite<'a> {
 }
 
 impl SeqWrite<'_> {
-    /// Where the count will stand when the change has ended: for whoever keeps counts longer than a read takes, and has to
-    /// forget them before they come round again.
+    /// The count as it will be when the change has ended. A cache that keeps counts longer than a read takes has to forget
+    /// them before they come round again.
     #[inline]
     pub fn after(&self) -> u32 {
         self.after
@@ -128,7 +128,7 @@ impl SeqWrite<'_> {
 impl Drop for SeqWrite<'_> {
     #[inline]
     fn drop(&mut self) {
-        // [SEQ-4] pairs with [SEQ-1]: the whole change is visible to whoever starts from this count.
+        // [SEQ-4] pairs with [SEQ-1]: the whole change is visible to a reader that starts from this count.
         self.seq.0.store(self.after, ordering!("SEQ-4", Release));
     }
 }

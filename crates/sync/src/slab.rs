@@ -63,7 +63,7 @@ impl Policy {
     }
 
     /// The policy in force: the operator's, from [`POLICY_VARIABLE`], before the program's. A value of the variable that
-    /// cannot be read is taken as [`Policy::Force`]: somebody wanted something, and that is the safe thing.
+    /// cannot be read counts as [`Policy::Force`]: its author wanted a setting, and this one is safe.
     pub fn or_operators(self) -> Policy {
         match std::env::var_os(POLICY_VARIABLE) {
             None => self,

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 /// A mutual exclusion lock that is held for some tens of instructions, and never while something is waited for, as the
 /// kernel's `spinlock_t`.
 ///
-/// Whoever finds it taken stays away for some microseconds before it looks again, and gives the processor up if it is taken
+/// A thread that finds it taken stays away for some microseconds before it looks again, and yields the processor if it is taken
 /// even then, since the holder may have been preempted. Nobody sleeps, so giving it back is a store: no system call, and no
 /// atomic exchange.
 ///

@@ -570,7 +570,7 @@ fn pin_vs_free_and_reuse() {
     ]);
 }
 
-/// A file moves between directories: whoever misses it here must find it there.
+/// A file moves between directories: a walker that misses it here must find it there.
 #[test]
 fn miss_vs_rename_between_directories() {
     let setup = || {
@@ -654,7 +654,7 @@ fn miss_vs_replaced_directory() {
     outcomes.must_be(&["inode 1", "inode 2", "bail"]);
 }
 
-/// The table grows for the sake of another directory: whoever finds the new name does not miss the old one.
+/// The table grows for the sake of another directory: a walker that finds the new name does not miss the old one.
 #[test]
 fn miss_vs_growth() {
     let setup = || {
@@ -709,7 +709,7 @@ fn miss_vs_move_to_another_chain() {
     outcomes.must_be(&["inode 2", "bail"]);
 }
 
-/// A mount that a walker steps into while somebody takes it away because nobody seems to be there.
+/// A mount that a walker steps into while another thread unmounts it because it seems unused.
 struct Mounted {
     /// Of the table of mounts.
     seq: SeqCount,

@@ -136,7 +136,7 @@ pub(super) fn thaw_file(file: &fs::File) {
     if let Outcome::Number(flags) = plain(&Op::Getflags { fd: fd.clone() })
         && flags as u64 & FROZEN != 0
     {
-        // Whoever removes the file next finds out whether it has worked.
+        // The removal that follows shows whether it has worked.
         plain(&Op::Setflags { fd, flags: SetFlags(InodeFlags(flags as u64 & !FROZEN)) });
     }
 }

@@ -65,7 +65,7 @@ impl HostWorld {
     pub(crate) fn new(single: &SingleThreaded, place: &Place) -> Result<HostWorld, String> {
         let full_caps = capabilities()?[1];
         must("umask", nr::umask, |f| f.int(0))?;
-        // Tasks that tasks forked are ours to wait for: until somebody does, they count for their users' limits.
+        // Tasks that tasks forked are ours to wait for: until we do, they count for their users' limits.
         prctl("PR_SET_CHILD_SUBREAPER", libc::PR_SET_CHILD_SUBREAPER, [1, 0])?;
         let proc = private(File::open("/proc").map_err(|e| format!("/proc: {e}"))?)?;
         must("unshare(CLONE_NEWNS)", nr::unshare, |f| f.int(libc::CLONE_NEWNS as u64))?;

@@ -1,4 +1,4 @@
-"""rcuwalk: an in-memory file system with Linux's own rules for any user, whoever runs the program.
+"""rcuwalk: an in-memory file system with Linux's own rules for any virtual user.
 
 >>> from rcuwalk import Cred, Vfs
 >>> vfs = Vfs()

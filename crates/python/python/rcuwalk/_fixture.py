@@ -44,7 +44,7 @@ def acl_value(text: str) -> bytes:
 class FakeFilesystem:
     """A file system in the place of the machine's, and the means to fill it and to make it fail.
 
-    Its own methods act as root, whoever the code under test is; they raise what the calls raise.
+    Its own methods act as root, also while the code under test is another user; they raise what the calls raise.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class Id:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Who:
-    """Who asks."""
+    """The identity that asks."""
 
     label: str
     user: Id
@@ -194,7 +194,7 @@ def explain(
     fixes: bool = True,
     verify: bool = False,
 ) -> Report:
-    """Why somebody may, or may not, do something with a path of this machine: the command `rcuwalk explain`, as data.
+    """Why a user may, or may not, do something with a path of this machine: the command `rcuwalk explain`, as data.
 
     `what`: `read`, `write`, `execute`, `stat`, `create`, `delete`, `exec`, `rename=PATH`, or `call:` and a system call such as
     `open(PATH, O_RDWR)`. `user`: a name, a number, or `USER:GROUP,GROUP`; `pid`: a process; neither: this one. `caps` changes the
@@ -208,7 +208,7 @@ def explain(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditRow:
-    """An entry with which somebody may do something, and what."""
+    """An entry that an identity may do something with, and what."""
 
     path: str
     type: str
@@ -221,7 +221,7 @@ class AuditRow:
 
 
 class Audit:
-    """The entries of a tree with which somebody may do something: a sequence of `AuditRow`, and a table for Arrow.
+    """The entries of a tree that the identities may do something with: a sequence of `AuditRow`, and a table for Arrow.
 
     `pyarrow.table(audit)`, `polars.from_arrow(audit)` and the like read it without a copy by way of Python: columns `path`, `mode`,
     `uid`, `gid`, `acl`, `caps`, and `IDENTITY:RIGHT` for each identity and right that was asked for.

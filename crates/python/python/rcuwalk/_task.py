@@ -41,7 +41,7 @@ class Vfs(_rcuwalk.Vfs):
     ) -> dict[str, Any]:
         """Copies a directory of this machine to `at`, which is made if it is missing; tells what was copied.
 
-        Owners, modes, times, links, ACLs and capabilities come along, whoever runs this.
+        Owners, modes, times, links, ACLs and capabilities come along; the caller need not be root.
         """
         target = os.fsdecode(source if at is None else at)
         target = os.path.abspath(target) if at is None else target

@@ -119,7 +119,7 @@ impl PyTask {
     }
 
     /// Opens a file of `/proc/PID` of the task `of`, or of this one: `ns/user` and `ns/mnt` for `setns`, `uid_map`, `gid_map`
-    /// and `setgroups` to be written. Whoever has a task may.
+    /// and `setgroups` to be written. Every holder of a task may.
     #[pyo3(signature = (file, of=None))]
     fn open_proc(&self, py: Python<'_>, file: &str, of: Option<&Bound<'_, PyTask>>) -> PyResult<i32> {
         let file = match file {
