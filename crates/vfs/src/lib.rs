@@ -34,6 +34,7 @@ pub mod cred;
 mod dcache;
 mod exec;
 mod file;
+pub mod fs;
 mod kernel;
 mod mount;
 mod namei;
