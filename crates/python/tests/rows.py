@@ -543,8 +543,8 @@ def _chmod(task, call):
     flags, mode = word(call.get("flags", 0)), mode_of(call["mode"])
     if call["op"] == "fchmod":
         task.fchmod(call["fd"], mode)
-    elif flags & ~0x100 == 0:
-        task.chmod(path(call["path"]), mode, dir_fd=_dir(call), follow_symlinks=not flags)
+    elif flags == 0:
+        task.chmod(path(call["path"]), mode, dir_fd=_dir(call))
     else:
         task.fchmodat(path(call["path"]), mode, flags, dir_fd=_dir(call))
 

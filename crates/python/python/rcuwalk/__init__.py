@@ -12,6 +12,7 @@
 import os as _os
 
 from . import _rcuwalk
+from ._escape import EscapeError
 from ._fixture import FakeFilesystem
 from ._io import FileIO, open_file
 from ._rcuwalk import CAPABILITIES, Cred, DirEntry, __version__
@@ -29,6 +30,7 @@ __all__ = [
     "CAPABILITIES",
     "Cred",
     "DirEntry",
+    "EscapeError",
     "FakeFilesystem",
     "FileIO",
     "Report",

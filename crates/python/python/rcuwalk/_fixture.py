@@ -45,16 +45,19 @@ class FakeFilesystem:
     """A file system in the place of the machine's, and the means to fill it and to make it fail.
 
     Its own methods act as root, also while the code under test is another user; they raise what the calls raise.
+
+    What would reach the machine instead is refused with `EscapeError`: child processes, SQLite files, sockets bound to a path,
+    copies of the machine's functions that were not found. `allow_escape` lets them.
     """
 
     def __init__(
-        self, *, cred: Cred | None = None, size: int | None = None, capacity: int = 1 << 20, tmpdir: bool = True
+        self, *, cred: Cred | None = None, size: int | None = None, capacity: int = 1 << 20, tmpdir: bool = True, allow_escape: bool = False
     ) -> None:
         self.vfs = Vfs(capacity=capacity, size_limit=_SIZE if size is None else size)
         self.root = self.vfs.task()
         self.root.umask(0)
         self.task = self.vfs.task(cred, fd_base=_patch.FD_BASE)
-        self._patcher = _patch.Patcher(self.task)
+        self._patcher = _patch.Patcher(self.task, allow_escape)
         self._lay_out(tmpdir)
 
     def _lay_out(self, tmpdir):

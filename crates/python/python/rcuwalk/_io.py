@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ class FileIO(io.RawIOBase):
     _closefd = True
 
     def __init__(self, task, file, mode="r", closefd=True, opener=None):
+        if "t" in mode:
+            raise ValueError(f"invalid mode: {mode}")
         self._mode, flags, self._reads, self._writes, _binary, appends = parse_mode(mode.replace("b", "") + "b")
         self._task = task
         if isinstance(file, int) and not isinstance(file, bool):
@@ -121,6 +124,9 @@ class FileIO(io.RawIOBase):
                 self._task.close(fd)
 
     def fileno(self):
+        # numpy asks this way whether C may have the descriptor, which is none of the machine's; if not, it calls read and write.
+        if sys._getframe(1).f_code.co_name == "isfileobj":
+            raise io.UnsupportedOperation("fileno")
         return self._open_fd()
 
     def isatty(self):
@@ -224,7 +230,7 @@ def open_file(
             buffering = -1
     elif buffering == 0:
         raise ValueError("can't have unbuffered text I/O")
-    raw: Any = FileIO(task, file, mode, closefd, opener)
+    raw: Any = FileIO(task, file, mode.replace("t", ""), closefd, opener)
     if buffering == 0:
         return raw
     result = raw

@@ -11,19 +11,20 @@ as a pipe's or the standard output's, goes to the machine.
 
 from __future__ import annotations
 
+import _posixsubprocess
 import builtins
 import contextlib
+import errno
 import fcntl
 import io
-import itertools
 import os
+import select
 import stat
-import sys
-import sysconfig
 import tempfile
 import threading
 import types
 
+from . import _copies, _escape
 from ._io import FileIO, open_file
 from ._rcuwalk import DirEntry
 
@@ -59,15 +60,6 @@ _PROCESS = (
     "getcwd getcwdb getegid geteuid getgid getgroups getresgid getresuid getuid setegid seteuid setgid setgroups setregid "
     "setresgid setresuid setreuid setuid umask"
 ).split()
-
-# Modules that go on seeing the machine: they look at the source of the program, not at its data.
-_KEPT = frozenset(
-    "importlib _frozen_importlib _frozen_importlib_external _io posix zipimport inspect linecache tokenize traceback pdb bdb "
-    "doctest pkgutil _pytest pytest pluggy coverage xdist execnet rcuwalk".split()
-)
-
-# Modules of the library whose classes and default arguments hold copies, too.
-_DEEP = frozenset(["pathlib", "glob", "shutil", "tempfile"])
 
 # Devices that stand for the machine's own when they are opened.
 _DEVICES = {os.makedev(1, minor): path for minor, path in [(3, "/dev/null"), (5, "/dev/zero"), (7, "/dev/full")]}
@@ -207,6 +199,8 @@ def _open_with(task, file, mode, buffering, encoding, errors, newline, closefd, 
 
 def _open_code(path):
     """Opens the provided file with the intent to import the contents."""
+    if not isinstance(path, str):
+        raise TypeError(f"open_code() argument 'path' must be str, not {type(path).__name__}")
     return _builtin_open(path, "rb")
 
 
@@ -224,32 +218,114 @@ def _closerange(fd_low, fd_high):
         (_task() or _owner()).closerange(max(fd_low, FD_BASE), fd_high)
 
 
-def _between(name):
-    def call(first, second, *args, **kwargs):
-        real = _real[f"os.{name}"]
-        ours = _is_fake(first), _is_fake(second)
-        if not any(ours):
-            return real(first, second, *args, **kwargs)
-        task = _task() or _owner()
-        if all(ours):
-            return getattr(task, name)(first, second, *args, **kwargs)
-        return _crossing(task, name, first, second, *args, **kwargs)
-
-    return call
+def _sendfile(out_fd, in_fd, offset, count):
+    """Copy count bytes from file descriptor in_fd to file descriptor out_fd."""
+    if not _is_fake(out_fd) and not _is_fake(in_fd):
+        return _real["os.sendfile"](out_fd, in_fd, offset, count)
+    task = _task() or _owner()
+    if _is_fake(out_fd) and _is_fake(in_fd):
+        return task.sendfile(out_fd, in_fd, offset, count)
+    return _crossing(task, in_fd, out_fd, count, offset, None)
 
 
-def _crossing(task, name, first, second, *args, **kwargs):
-    """sendfile and copy_file_range between the machine and the task."""
-    (out, source) = (first, second) if name == "sendfile" else (second, first)
-    named = ("offset", "count") if name == "sendfile" else ("count", "offset_src", "offset_dst")
-    given = dict(zip(named, args)) | kwargs
-    offset, count = given.get("offset", given.get("offset_src")), given["count"]
+def _copy_file_range(src, dst, count, offset_src=None, offset_dst=None):
+    """Copy count bytes from one file descriptor to another."""
+    if not _is_fake(src) and not _is_fake(dst):
+        return _real["os.copy_file_range"](src, dst, count, offset_src, offset_dst)
+    task = _task() or _owner()
+    if _is_fake(src) and _is_fake(dst):
+        return task.copy_file_range(src, dst, count, offset_src, offset_dst)
+    return _crossing(task, src, dst, count, offset_src, offset_dst)
+
+
+def _splice(src, dst, count, offset_src=None, offset_dst=None, flags=0):
+    """Transfer count bytes from one pipe to a descriptor or vice versa without copying."""
+    if not _is_fake(src) and not _is_fake(dst):
+        return _real["os.splice"](src, dst, count, offset_src, offset_dst, flags)
+    machine = [fd for fd in (src, dst) if not _is_fake(fd)]
+    if not machine or not stat.S_ISFIFO(_real["os.fstat"](machine[0]).st_mode):
+        # One of them has to be a pipe, and the task has none.
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return _crossing(_task() or _owner(), src, dst, count, offset_src, offset_dst)
+
+
+def _crossing(task, source, out, count, offset_src, offset_dst):
+    """Copies between the machine and the task."""
     read, pread = (task.read, task.pread) if _is_fake(source) else (_real["os.read"], _real["os.pread"])
     write, pwrite = (task.write, task.pwrite) if _is_fake(out) else (_real["os.write"], _real["os.pwrite"])
-    data = read(source, count) if offset is None else pread(source, count, offset)
+    data = read(source, count) if offset_src is None else pread(source, count, offset_src)
     if not data:
         return 0
-    return write(out, data) if given.get("offset_dst") is None else pwrite(out, data, given["offset_dst"])
+    return write(out, data) if offset_dst is None else pwrite(out, data, offset_dst)
+
+
+def _lockf(fd, command, length):
+    """Apply, test or remove a POSIX lock on an open file descriptor."""
+    if not _is_fake(fd):
+        return _real["os.lockf"](fd, command, length)
+    how = {os.F_ULOCK: fcntl.LOCK_UN, os.F_LOCK: fcntl.LOCK_EX, os.F_TLOCK: fcntl.LOCK_EX | fcntl.LOCK_NB}.get(command)
+    if how is None:
+        raise OSError(errno.EINVAL, "F_TEST is not there for files of rcuwalk; try F_TLOCK")
+    (_task() or _owner()).fcntl_lockf(fd, how, length, 0, os.SEEK_CUR)
+
+
+# What tmpfs answers, by the names of `os.pathconf_names`; others have no limit.
+_PATHCONF = {"PC_LINK_MAX": 127, "PC_MAX_CANON": 255, "PC_MAX_INPUT": 255, "PC_NAME_MAX": 255, "PC_PATH_MAX": 4096}
+_PATHCONF |= {"PC_PIPE_BUF": 4096, "PC_CHOWN_RESTRICTED": 1, "PC_NO_TRUNC": 1, "PC_VDISABLE": 0, "PC_FILESIZEBITS": 64}
+_PATHCONF |= {"PC_REC_MIN_XFER_SIZE": 4096, "PC_REC_XFER_ALIGN": 4096, "PC_ALLOC_SIZE_MIN": 4096}
+
+
+def _pathconf(path, name):
+    """Return the configuration limit name for the file or directory path."""
+    task = _task() if not isinstance(path, int) else (_task() or _owner()) if _is_fake(path) else None
+    if task is None:
+        return _real["os.pathconf"](path, name)
+    numbers = os.pathconf_names
+    if isinstance(name, str) and name not in numbers:
+        raise ValueError("unrecognized configuration name")
+    task.stat(path)
+    names = [known for known, number in numbers.items() if name in (known, number)]
+    if not names:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return _PATHCONF.get(names[0], -1)
+
+
+def _select(rlist, wlist, xlist, timeout=None):
+    """Wait until one or more file descriptors are ready for some kind of I/O."""
+    rlist, wlist, xlist = list(rlist), list(wlist), list(xlist)
+    ours = [[item for item in items if _is_fake(_fd_of(item))] for items in (rlist, wlist)]
+    if not any(ours):
+        return _real["select.select"](rlist, wlist, xlist, timeout)
+    # Regular files are always ready.
+    rest = [[item for item in items if not _is_fake(_fd_of(item))] for items in (rlist, wlist, xlist)]
+    ready = [set(map(id, items)) for items in _real["select.select"](*rest, 0)]
+    ready[0].update(map(id, ours[0]))
+    ready[1].update(map(id, ours[1]))
+    return tuple([item for item in items if id(item) in ids] for items, ids in zip((rlist, wlist, xlist), ready))
+
+
+def _fork_exec(args, executables, close_fds, pass_fds, cwd, *rest):
+    """Spawn a fresh new child process."""
+    if _must_stay():
+        _escape.refuse(f"a child process would run {args!r}, which sees the machine's files,")
+    # The standard streams of the child, and the ends of the pipes to it.
+    if any(map(_is_fake, (*pass_fds, *rest[1:7]))):
+        _escape.refuse(
+            f"the child process {args!r} cannot use a file that exists only in rcuwalk as its standard input or output",
+            ": pass subprocess.PIPE, and read or write the file here",
+        )
+    return _real["_posixsubprocess.fork_exec"](args, executables, close_fds, pass_fds, cwd, *rest)
+
+
+def _spawnvef(mode, file, args, env, func):
+    if _must_stay():
+        _escape.refuse(f"os.spawn would run {file!r}, which sees the machine's files,")
+    return _real["os._spawnvef"](mode, file, args, env, func)
+
+
+def _must_stay():
+    """Whether the calling thread sees a task's files, and may not leave them."""
+    return _task() is not None and not _stack[-1].allow_escape
 
 
 class _FileIOType(type):
@@ -306,30 +382,25 @@ def _replacements():
         ("open", _open),
         ("dup2", _dup2),
         ("closerange", _closerange),
-        ("sendfile", _between("sendfile")),
-        ("copy_file_range", _between("copy_file_range")),
+        ("sendfile", _sendfile),
+        ("copy_file_range", _copy_file_range),
+        ("splice", _splice),
+        ("lockf", _lockf),
+        ("pathconf", _pathconf),
+        ("fpathconf", _pathconf),
+        ("_spawnvef", _spawnvef),
     ]:
         if hasattr(os, name):
             yield os, name, fake
     for name, ours in (("flock", "flock"), ("lockf", "fcntl_lockf"), ("fcntl", "fcntl")):
         yield fcntl, name, _of_fd(ours, getattr(fcntl, name))
+    yield select, "select", _select
+    yield _posixsubprocess, "fork_exec", _fork_exec
     yield os, "DirEntry", _AnyDirEntry
     yield builtins, "open", _builtin_open
     yield io, "open", _builtin_open
     yield io, "open_code", _open_code
     yield io, "FileIO", _AnyFileIO
-
-
-_LIBRARY = tuple(
-    os.path.join(path, "")
-    for path in {*sysconfig.get_paths().values(), os.path.dirname(os.__file__)}
-    if path and path not in (sys.prefix, sys.exec_prefix)
-)
-
-
-def _is_library(module):
-    file = getattr(module, "__file__", None)
-    return file is None or file.startswith(_LIBRARY)
 
 
 class _Functions:
@@ -357,152 +428,7 @@ class _Functions:
 _functions: list[_Functions] = []
 
 
-class _Copies:
-    """What stands under some names of a module, and what is to: replaced at once, since `os` alone has eighty."""
-
-    def __init__(self, module, places):
-        self.names = vars(module)
-        self.old = {name: old for name, old, _new in places}
-        self.new = {name: new for name, _old, new in places}
-
-    def install(self, undo):
-        # The program may have put something else there.
-        here = {name: old for name, old in self.old.items() if self.names.get(name) is old}
-        self.names.update(self.new if len(here) == len(self.old) else {name: self.new[name] for name in here})
-        undo.append((self.names, here))
-
-
-class _Library:
-    """The modules that do not belong to the program under test, and where copies of the functions stand in them.
-
-    Nobody rebinds names of the library: as long as each module has as many, there is nothing new to find.
-    """
-
-    # What was found in a module that had so many names.
-    found: dict[int, tuple[types.ModuleType, int, list[tuple]]] = {}
-
-    def __init__(self, fakes):
-        self.loaded = list(sys.modules.values())
-        self.modules, self.program, self.places = [], [], []
-        for name, module in list(sys.modules.items()):
-            if not isinstance(module, types.ModuleType):
-                continue
-            top = name.partition(".")[0]
-            if top in _KEPT:
-                self.modules.append(module)
-            elif _is_library(module):
-                self.modules.append(module)
-                self.places += self._places(fakes, module, top in _DEEP)
-            else:
-                self.program.append(module)
-        copies: dict[int, tuple[types.ModuleType, list]] = {}
-        for owner, *place in self.places:
-            if isinstance(owner, types.ModuleType):
-                copies.setdefault(id(owner), (owner, []))[1].append(place)
-        self.copies = [_Copies(*found) for found in copies.values()]
-        self.places = [place for place in self.places if not isinstance(place[0], types.ModuleType)]
-        self.names = list(map(vars, self.modules))
-        self.counts = list(map(len, self.names))
-
-    def is_current(self):
-        """Whether modules have neither come nor gone nor grown."""
-        return list(sys.modules.values()) == self.loaded and list(map(len, self.names)) == self.counts
-
-    def _places(self, fakes, module, deep):
-        known = self.found.get(id(module))
-        if known is None or known[0] is not module or known[1] != len(vars(module)):
-            places = list(_find(fakes, module)) + (list(_find_below(fakes, module)) if deep else [])
-            known = self.found[id(module)] = (module, len(vars(module)), places)
-        return known[2]
-
-
-# Made when it is first needed, and again when there are other modules.
-_library: list[_Library] = []
-
-
-def _fake_of(fakes, value):
-    found = fakes.get(id(value))
-    return found[1] if found is not None and found[0] is value else value
-
-
-def _find(fakes, module):
-    """In names of the module: owner, name, what stands there, what is to."""
-    for name, value in list(vars(module).items()):
-        fake = _fake_of(fakes, value)
-        if fake is not value:
-            yield module, name, value, fake
-
-
-def _find_below(fakes, module):
-    """In classes and default arguments."""
-    values = list(vars(module).values())
-    classes = [value for value in values if isinstance(value, type) and value.__module__ == module.__name__]
-    for cls in classes:
-        for name, value in list(vars(cls).items()):
-            inner = value.__func__ if isinstance(value, staticmethod) else value
-            fake = _fake_of(fakes, inner)
-            if fake is not inner:
-                # A function would become a method, which the machine's functions do not.
-                yield cls, name, value, staticmethod(fake) if isinstance(fake, types.FunctionType) else fake
-    for value in [value for owner in (module, *classes) for value in list(vars(owner).values())]:
-        if isinstance(value, types.FunctionType) and value.__defaults__:
-            ours = tuple(_fake_of(fakes, default) for default in value.__defaults__)
-            if any(new is not old for new, old in zip(ours, value.__defaults__)):
-                yield value, "__defaults__", value.__defaults__, ours
-
-
-class _Installed:
-    """Everywhere the functions were replaced."""
-
-    def __init__(self):
-        if not _functions:
-            _functions.append(_Functions())
-        functions = _functions[0]
-        if not _library or not _library[0].is_current():
-            _library[:] = [_Library(functions.fakes)]
-        self.fakes, self.reals, self.supports = functions.fakes, functions.reals, functions.supports
-        self.library = _library[0]
-        self.undo: list[tuple[object, str, object]] = []
-        self.undo_copies: list[tuple[dict, dict]] = []
-        self.tempdir = tempfile.tempdir
-
-    def install(self):
-        for name, (_known, ours) in self.supports.items():
-            setattr(os, name, ours)
-        for copies in self.library.copies:
-            copies.install(self.undo_copies)
-        places = [self.library.places, *(_find(self.fakes, module) for module in self.library.program)]
-        for owner, name, old, new in itertools.chain.from_iterable(places):
-            # The program may have put something else there.
-            if vars(owner).get(name, old) is old:
-                setattr(owner, name, new)
-                self.undo.append((owner, name, old))
-
-    def remove(self):
-        for owner, name, value in reversed(self.undo):
-            setattr(owner, name, value)
-        for names, old in self.undo_copies:
-            names.update(old)
-        for name, (known, _ours) in self.supports.items():
-            setattr(os, name, known)
-        # Modules that were imported or went on growing meanwhile have copied the replacements.
-        changed = self.library.program
-        if not self.library.is_current():
-            counts = {id(module): count for module, count in zip(self.library.modules, self.library.counts)}
-            changed = [
-                module
-                for name, module in list(sys.modules.items())
-                if isinstance(module, types.ModuleType)
-                and not name.startswith("rcuwalk")
-                and counts.get(id(module)) != len(vars(module))
-            ]
-        for module in changed:
-            for owner, name, _fake, real in _find(self.reals, module):
-                setattr(owner, name, real)
-        tempfile.tempdir = self.tempdir
-
-
-_installed: list[_Installed] = []
+_installed: list[_copies.Installed] = []
 
 
 class Patcher:
@@ -511,9 +437,10 @@ class Patcher:
     The task must have been made with `fd_base=FD_BASE`. Patchers may be nested; the innermost counts.
     """
 
-    def __init__(self, task):
+    def __init__(self, task, allow_escape=False):
         self._tasks = [task]
         self._thread_id = None
+        self.allow_escape = allow_escape
 
     @property
     def task(self):
@@ -524,9 +451,13 @@ class Patcher:
         with _lock:
             if self in _stack:
                 raise RuntimeError("this patcher is entered already")
+            _escape.watch(_must_stay, _copies.KEPT)
             self._thread_id = threading.get_ident()
             if not _stack:
-                installed = _Installed()
+                if not _functions:
+                    _functions.append(_Functions())
+                found = _functions[0]
+                installed = _copies.Installed(found.fakes, found.reals, found.supports)
                 _installed.append(installed)
                 _stack.append(self)
                 installed.install()

@@ -3,10 +3,10 @@
 use super::PyTask;
 use super::look::nofollow;
 use crate::args::{PathArg, Target, fileno};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyTuple};
-use rcuwalk::Timespec;
+use rcuwalk::{Errno, Timespec};
 
 /// A time in seconds, as `os.utime` takes it: whole, or a float, whose excess beyond a nanosecond is dropped.
 fn seconds(object: &Bound<'_, PyAny>) -> PyResult<Timespec> {
@@ -59,9 +59,24 @@ impl PyTask {
     ) -> PyResult<()> {
         match Target::new("chmod", path)? {
             Target::Fd(fd) => self.on(path.py(), "chmod", fd, |task, fd| task.fchmod(fd, mode)),
-            Target::Path(path) => self.at(&path, ("chmod", dir_fd, follow_symlinks), |task, dir, path| {
-                task.fchmodat2(dir, path, mode, nofollow(follow_symlinks))
-            }),
+            Target::Path(arg) => {
+                // `os` says of a link that the platform cannot, where the call says EOPNOTSUPP.
+                let (mut is_link, flags) = (false, nofollow(follow_symlinks));
+                let result = self.at(&arg, ("chmod", dir_fd, follow_symlinks), |task, dir, path| {
+                    let result = task.fchmodat2(dir, path, mode, flags);
+                    is_link = !follow_symlinks && result == Err(Errno::EOPNOTSUPP);
+                    result
+                });
+                match dir_fd {
+                    _ if !is_link => result,
+                    Some(_) => {
+                        Err(PyValueError::new_err("chmod: cannot use dir_fd and follow_symlinks together"))
+                    }
+                    None => Err(PyNotImplementedError::new_err(
+                        "chmod: follow_symlinks unavailable on this platform",
+                    )),
+                }
+            }
         }
     }
 

@@ -5,13 +5,31 @@ use crate::args::PathArg;
 use crate::error::Answer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping};
 use rcuwalk::uapi::AT_FDCWD;
 use rcuwalk::{Exec, Libc};
 
-/// Arguments or environment strings.
+/// Arguments.
 fn strings<'py>(list: &Bound<'py, PyAny>) -> PyResult<Vec<PathArg<'py>>> {
     list.try_iter()?.map(|item| PathArg::new("execve", &item?)).collect()
+}
+
+/// An environment: a mapping of names to values as `os.execve` takes it, or the strings themselves.
+fn environment(env: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Vec<u8>>> {
+    let Some(env) = env else { return Ok(Vec::new()) };
+    let Ok(mapping) = env.cast::<PyMapping>() else {
+        return Ok(strings(env)?.iter().map(|string| string.bytes().to_vec()).collect());
+    };
+    let mut all = Vec::new();
+    for pair in mapping.items()?.iter() {
+        let (name, value) =
+            (PathArg::new("execve", &pair.get_item(0)?)?, PathArg::new("execve", &pair.get_item(1)?)?);
+        if name.bytes().is_empty() || name.bytes()[1..].contains(&b'=') {
+            return Err(PyValueError::new_err("illegal environment variable name"));
+        }
+        all.push([name.bytes(), b"=", value.bytes()].concat());
+    }
+    Ok(all)
 }
 
 /// A program that is about to run.
@@ -40,9 +58,9 @@ impl PyTask {
         env: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let arg = PathArg::new("execve", path)?;
-        let (argv, envp) = (strings(argv)?, env.map_or_else(|| Ok(Vec::new()), strings)?);
+        let (argv, envp) = (strings(argv)?, environment(env)?);
         let argv: Vec<&[u8]> = argv.iter().map(PathArg::bytes).collect();
-        let envp: Vec<&[u8]> = envp.iter().map(PathArg::bytes).collect();
+        let envp: Vec<&[u8]> = envp.iter().map(Vec::as_slice).collect();
         let file = arg.bytes();
         let exec = self.become_(py, |task| task.execve(file, &argv, &envp)).of(path)?;
         program(py, &exec)
@@ -59,15 +77,15 @@ impl PyTask {
         dir_fd: Option<i32>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (arg, py) = (PathArg::new("execveat", path)?, path.py());
-        let (argv, envp) = (strings(argv)?, env.map_or_else(|| Ok(Vec::new()), strings)?);
+        let (argv, envp) = (strings(argv)?, environment(env)?);
         let argv: Vec<&[u8]> = argv.iter().map(PathArg::bytes).collect();
-        let envp: Vec<&[u8]> = envp.iter().map(PathArg::bytes).collect();
+        let envp: Vec<&[u8]> = envp.iter().map(Vec::as_slice).collect();
         let (dir, file) = (dir_fd.map_or(AT_FDCWD, |fd| self.fd_in(fd)), arg.bytes());
         let exec = self.become_(py, |task| task.execveat(dir, file, &argv, &envp, flags)).of(path)?;
         exec.map(|exec| program(py, &exec)).transpose()
     }
 
-    /// execvpe(3) of `libc` ("glibc" or "musl"); `search` is the value of `PATH`.
+    /// execvpe(3) of `libc` ("glibc" or "musl"); `search` is the value of `PATH`, by default that of a mapping `env`.
     #[pyo3(signature = (file, argv, env=None, *, search=None, libc="glibc"))]
     fn execvpe<'py>(
         &self,
@@ -84,10 +102,15 @@ impl PyTask {
         };
         let (arg, py) = (PathArg::new("execvpe", file)?, file.py());
         let search = search.map(|search| PathArg::new("execvpe", search)).transpose()?;
-        let (argv, envp) = (strings(argv)?, env.map_or_else(|| Ok(Vec::new()), strings)?);
+        let (argv, envp) = (strings(argv)?, environment(env)?);
         let argv: Vec<&[u8]> = argv.iter().map(PathArg::bytes).collect();
-        let envp: Vec<&[u8]> = envp.iter().map(PathArg::bytes).collect();
-        let (search, name) = (search.as_ref().map(PathArg::bytes), arg.bytes());
+        let envp: Vec<&[u8]> = envp.iter().map(Vec::as_slice).collect();
+        let of_env = || {
+            env.is_some_and(|env| env.cast::<PyMapping>().is_ok())
+                .then(|| envp.iter().find_map(|variable| variable.strip_prefix(b"PATH=")))
+        };
+        let (search, name) =
+            (search.as_ref().map(PathArg::bytes).or_else(|| of_env().flatten()), arg.bytes());
         let exec = self.become_(py, |task| task.execvpe(libc, search, name, &argv, &envp)).of(file)?;
         program(py, &exec)
     }

@@ -4,10 +4,11 @@ use super::PyTask;
 use super::look::stat_result;
 use crate::args::{Target, name_of};
 use crate::error::Answer;
+use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use rcuwalk::uapi::{AT_FDCWD, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use rcuwalk::{Dirent, Errno};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What `os.scandir` gives: an iterator, and a context manager.
@@ -20,6 +21,23 @@ pub(crate) struct PyScan {
     dir: i32,
     path: Vec<u8>,
     bytes: bool,
+    /// Whether it was closed, or has told that there is no more.
+    ended: AtomicBool,
+}
+
+impl Drop for PyScan {
+    /// As `os` warns of an iterator that still has its directory open.
+    fn drop(&mut self) {
+        if *self.ended.get_mut() {
+            return;
+        }
+        Python::attach(|py| {
+            let warning = py.get_type::<PyResourceWarning>();
+            if let Err(error) = PyErr::warn(py, &warning, c"unclosed scandir iterator", 1) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
 }
 
 /// An entry of a directory.
@@ -56,7 +74,8 @@ impl PyTask {
                 (AT_FDCWD, path)
             }
         };
-        Ok(PyScan { task: slf.clone().unbind(), entries: Mutex::new(entries.into_iter()), dir, path, bytes })
+        let (task, entries) = (slf.clone().unbind(), Mutex::new(entries.into_iter()));
+        Ok(PyScan { task, entries, dir, path, bytes, ended: AtomicBool::new(false) })
     }
 }
 
@@ -67,7 +86,10 @@ impl PyScan {
     }
 
     fn __next__(&self, py: Python<'_>) -> Option<PyDirEntry> {
-        let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+        let Some(entry) = self.entries.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+            self.ended.store(true, Ordering::Relaxed);
+            return None;
+        };
         let mut path = Vec::with_capacity(self.path.len() + entry.name.len());
         path.extend_from_slice(&self.path);
         path.extend_from_slice(&entry.name);
@@ -85,6 +107,8 @@ impl PyScan {
 
     /// Ends the iteration.
     fn close(&self) {
+        // Relaxed: it guards nothing but a warning.
+        self.ended.store(true, Ordering::Relaxed);
         *self.entries.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new().into_iter();
     }
 
