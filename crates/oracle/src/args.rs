@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod buffers;
+
+pub use buffers::{Data, Pieces, Room, Rooms, StatRoom, StatxRoom, Struct};
+
 use crate::read::{Node, Problem, Read, Table, alternatives, quote};
 use crate::sys::Frame;
 use crate::text;
@@ -191,137 +195,6 @@ impl Arg for Mem {
 
     fn is_raw(&self) -> bool {
         !matches!(self, Mem::Bytes(_))
-    }
-}
-
-/// Bytes with their length: two registers. Reads like [`Mem`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Data(
-    /// The bytes.
-    pub Mem,
-);
-
-impl Arg for Data {
-    const KIND: &'static str = "bytes";
-
-    fn read(node: Node<'_>) -> Read<Data> {
-        Mem::parse(node).map(Data)
-    }
-
-    fn print(&self) -> String {
-        self.0.print()
-    }
-
-    fn lower(&self, frame: &mut Frame) {
-        match &self.0 {
-            Mem::Bytes(bytes) => {
-                frame.bytes(bytes);
-                frame.int(bytes.len() as u64);
-            }
-            // One byte is asked for, so that the pointer is used.
-            other => {
-                other.lower(frame);
-                frame.int(1);
-            }
-        }
-    }
-
-    fn is_raw(&self) -> bool {
-        self.0.is_raw()
-    }
-}
-
-/// Room for a result of `size` bytes: two registers (pointer, size).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
-    /// The size told to the call; it may be absurd (`-1`), the memory behind it is then small.
-    pub size: i64,
-    /// Whether the pointer faults.
-    pub bad: bool,
-}
-
-impl Room {
-    /// Proper room of `size` bytes.
-    pub const fn of(size: i64) -> Room {
-        Room { size, bad: false }
-    }
-}
-
-impl Arg for Room {
-    const KIND: &'static str = "room";
-
-    fn read(node: Node<'_>) -> Read<Room> {
-        if node.is_int() {
-            return Ok(Room::of(node.int_in(-1, 1 << 24)?));
-        }
-        let mut table = node.table("room")?;
-        let size = table.need("size")?.int_in(-1, 1 << 24)?;
-        let bad = match table.take("pointer") {
-            None => false,
-            Some(node) if node.str()? == "bad" => true,
-            Some(node) => return Err(node.problem("the pointer of a room can only be \"bad\"")),
-        };
-        table.finish()?;
-        Ok(Room { size, bad })
-    }
-
-    fn print(&self) -> String {
-        if self.bad {
-            format!("{{ size = {}, pointer = \"bad\" }}", self.size)
-        } else {
-            self.size.to_string()
-        }
-    }
-
-    fn lower(&self, frame: &mut Frame) {
-        if self.bad {
-            frame.bad();
-        } else {
-            frame.room(self.size.clamp(0, 1 << 24) as usize);
-        }
-        frame.int(self.size as u64);
-    }
-
-    fn is_raw(&self) -> bool {
-        self.bad || self.size < 0
-    }
-}
-
-/// Room of a size that the call knows: one register.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Struct<const SIZE: usize> {
-    /// Whether the pointer faults.
-    pub bad: bool,
-}
-
-/// Room for `struct stat`.
-pub type StatRoom = Struct<144>;
-/// Room for `struct statx`.
-pub type StatxRoom = Struct<256>;
-
-impl<const SIZE: usize> Arg for Struct<SIZE> {
-    const KIND: &'static str = "result pointer";
-
-    fn read(node: Node<'_>) -> Read<Struct<SIZE>> {
-        let mut table = node.table("result pointer")?;
-        let pointer = table.need("pointer")?;
-        if pointer.str()? != "bad" {
-            return Err(pointer.problem("the result pointer can only be \"bad\""));
-        }
-        table.finish()?;
-        Ok(Struct { bad: true })
-    }
-
-    fn print(&self) -> String {
-        "{ pointer = \"bad\" }".to_owned()
-    }
-
-    fn lower(&self, frame: &mut Frame) {
-        if self.bad { frame.bad() } else { frame.room(SIZE) }
-    }
-
-    fn is_raw(&self) -> bool {
-        self.bad
     }
 }
 

@@ -65,7 +65,6 @@ pub(crate) fn declines(case: &Case, lacking: &[Need]) -> Option<String> {
 fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Execvp { .. } => return Some(NO_SYSCALL),
-        Op::Setlk { .. } | Op::Getlk { .. } | Op::Statfs { .. } | Op::Fstatfs { .. } => return Some(NO_CALL),
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => return Some("no /proc"),
         _ => {}
     }
@@ -86,8 +85,7 @@ impl Backend for Syscalls {
     }
 
     fn world(&self) -> Result<Box<dyn World>, String> {
-        let vfs = self.engine.make().map_err(|errno| errno.to_string())?;
-        DoorWorld::new(Tasks { vfs, tasks: Vec::new() }).map(|world| Box::new(world) as Box<dyn World>)
+        fresh_world(&self.engine).map(|world| Box::new(world) as Box<dyn World>)
     }
 }
 
@@ -222,8 +220,18 @@ impl<D: Door> World for DoorWorld<D> {
     }
 }
 
+/// A fresh world of this engine, behind its raw door.
+///
+/// # Errors
+///
+/// If there is no memory for it.
+pub(crate) fn fresh_world(engine: &Engine) -> Result<DoorWorld<Tasks>, String> {
+    let vfs = engine.make().map_err(|errno| errno.to_string())?;
+    DoorWorld::new(Tasks { vfs, tasks: Vec::new() })
+}
+
 /// Tasks of the engine.
-struct Tasks {
+pub(crate) struct Tasks {
     vfs: Vfs,
     tasks: Vec<Task>,
 }

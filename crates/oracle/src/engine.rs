@@ -98,15 +98,17 @@ impl Backend for Engine {
 
 const SIZE: &str = "the typed interface has no structure sizes";
 const PROC: &str = "no /proc";
+const VECTORS: &str = "the typed interface has no arrays of buffers";
 
 /// Calls and arguments that the engine does not offer yet, beside [`UNSUPPORTED`].
-pub const LACKING: &[&str] = &[SIZE, PROC];
+pub const LACKING: &[&str] = &[SIZE, PROC, VECTORS];
 
 /// Why the typed interface cannot make this call, if it cannot: one of [`LACKING`].
 fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
+        Op::Readv { .. } | Op::Writev { .. } | Op::Preadv { .. } | Op::Pwritev { .. } => Some(VECTORS),
         _ => None,
     }
 }
@@ -372,8 +374,8 @@ fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Close { fd } => done(task.close(fd.raw())),
         Op::Read { fd, count } => read_into(count, |buf| task.read(fd.raw(), buf)),
         Op::Pread { fd, count, offset } => read_into(count, |buf| task.pread(fd.raw(), buf, offset.0)),
-        Op::Write { fd, data } => number(task.write(fd.raw(), bytes(&data.0))),
-        Op::Pwrite { fd, data, offset } => number(task.pwrite(fd.raw(), bytes(&data.0), offset.0)),
+        Op::Write { fd, data } => number(task.write(fd.raw(), bytes(&data.bytes))),
+        Op::Pwrite { fd, data, offset } => number(task.pwrite(fd.raw(), bytes(&data.bytes), offset.0)),
         Op::Lseek { fd, offset, whence } => {
             answer(task.lseek(fd.raw(), offset.0, whence.0 as i32), Outcome::Number)
         }
@@ -489,13 +491,13 @@ fn xattrs(task: &Task, op: &Op) -> Option<Outcome> {
     use uapi::{AT_EMPTY_PATH as EMPTY, AT_SYMLINK_NOFOLLOW as NOFOLLOW};
     Some(match op {
         Op::Setxattr { path, name, value, flags } => {
-            done(task.setxattr(bytes(path), bytes(name), bytes(&value.0), flags.0 as i32))
+            done(task.setxattr(bytes(path), bytes(name), bytes(&value.bytes), flags.0 as i32))
         }
         Op::Lsetxattr { path, name, value, flags } => {
-            done(task.lsetxattr(bytes(path), bytes(name), bytes(&value.0), flags.0 as i32))
+            done(task.lsetxattr(bytes(path), bytes(name), bytes(&value.bytes), flags.0 as i32))
         }
         Op::Fsetxattr { fd, name, value, flags } => {
-            done(task.fsetxattr(fd.raw(), bytes(name), bytes(&value.0), flags.0 as i32))
+            done(task.fsetxattr(fd.raw(), bytes(name), bytes(&value.bytes), flags.0 as i32))
         }
         Op::Setxattrat { dirfd, path, at_flags, name, args } => done(task.setxattrat(
             dirfd.raw(),

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{
     Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, LockRange, Mem, MountAttr,
-    NO_KEY, Name, Offset, Room, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs,
-    XattrRoom,
+    NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times,
+    Vector, XattrArgs, XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
@@ -237,6 +237,14 @@ ops! {
     Pread "pread" (fd: Fd, count: Room = PATH_ROOM, offset: Int) -> Bytes via pread64;
     /// pwrite64(2)
     Pwrite "pwrite" (fd: Fd, data: Data, offset: Int) -> Number via pwrite64;
+    /// readv(2)
+    Readv "readv" (fd: Fd, buffers: Rooms) -> Bytes via readv;
+    /// writev(2)
+    Writev "writev" (fd: Fd, data: Pieces) -> Number via writev;
+    /// preadv(2)
+    Preadv "preadv" (fd: Fd, buffers: Rooms, offset: Int) -> Bytes via preadv;
+    /// pwritev(2)
+    Pwritev "pwritev" (fd: Fd, data: Pieces, offset: Int) -> Number via pwritev;
     /// lseek(2)
     Lseek "lseek" (fd: Fd, offset: Int, whence: Whence) -> Number via lseek;
     /// truncate(2)
@@ -503,7 +511,7 @@ impl Op {
             | Op::Lsetxattr { name, value, .. }
             | Op::Fsetxattr { name, value, .. }
                 if is_acl(name)
-                    || value.0.bytes().is_some_and(|b| crate::text::acl_from_xattr(b).is_some()) =>
+                    || value.bytes.bytes().is_some_and(|b| crate::text::acl_from_xattr(b).is_some()) =>
             {
                 needs.push(Need::Acl);
             }

@@ -243,7 +243,7 @@ impl Builder<'_> {
             return Err(Mismatch::general("open answered no descriptor"));
         };
         if !bytes.is_empty() {
-            let data = Data(Mem::Bytes(bytes.to_vec()));
+            let data = Data::of(bytes.to_vec());
             let written = self.call(&Op::Write { fd: Fd::Raw(fd), data })?;
             if written != Outcome::Number(bytes.len() as i64) {
                 return Err(Mismatch::general(format!("wrote {written} of {} bytes", bytes.len())));
@@ -274,7 +274,7 @@ impl Builder<'_> {
             self.call(&Op::Lsetxattr {
                 path: path.clone(),
                 name: Mem::Bytes(name.clone()),
-                value: Data(Mem::Bytes(value.clone())),
+                value: Data::of(value.clone()),
                 flags: XattrFlags(0),
             })?;
         }

@@ -41,6 +41,7 @@ calls! {
     newfstatat = libc::SYS_newfstatat; statx = libc::SYS_statx;
     open = libc::SYS_open; openat = libc::SYS_openat; openat2 = libc::SYS_openat2; creat = libc::SYS_creat;
     close = libc::SYS_close; read = libc::SYS_read; write = libc::SYS_write; pread64 = libc::SYS_pread64;
+    readv = libc::SYS_readv; writev = libc::SYS_writev; preadv = libc::SYS_preadv; pwritev = libc::SYS_pwritev;
     pwrite64 = libc::SYS_pwrite64; lseek = libc::SYS_lseek; truncate = libc::SYS_truncate;
     ftruncate = libc::SYS_ftruncate; fallocate = libc::SYS_fallocate; getdents64 = libc::SYS_getdents64;
     readlink = libc::SYS_readlink; readlinkat = libc::SYS_readlinkat; mkdir = libc::SYS_mkdir;
@@ -75,7 +76,7 @@ calls! {
 }
 
 /// An address in a page that is never mapped.
-const BAD_ADDRESS: u64 = 8;
+pub(crate) const BAD_ADDRESS: u64 = 8;
 
 /// The registers of one call and the memory they point to.
 #[derive(Debug, Default)]
@@ -220,7 +221,8 @@ impl Frame {
         r[..self.regs.len()].copy_from_slice(&self.regs);
         // SAFETY: `Nr` names only calls that touch no memory but what pointer arguments refer to. Each such argument
         // was pushed by a method above: it points into memory that `self` owns and keeps until it is dropped (inputs
-        // and rooms with the size the argument before or behind it states), or to an address that is never mapped.
+        // and rooms with the size the argument before or behind it states, or with one that no memory has, for which the
+        // kernel moves nothing, or less than the 1 MiB there is then), or to an address that is never mapped.
         let ret = unsafe { libc::syscall(nr.0, r[0], r[1], r[2], r[3], r[4], r[5]) };
         if ret == -1 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(ret) }
     }

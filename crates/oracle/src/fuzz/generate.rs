@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use crate::args::{
     CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, LockRange, Mem, MountAttr, Name,
-    Offset, Room, SetFlags, Struct, ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
+    Offset, Pieces, Room, Rooms, SetFlags, Struct, ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs,
+    XattrRoom,
 };
 use crate::backend::World;
 use crate::fuzz::compare::FileSystem;
@@ -67,6 +68,8 @@ const CAPS: [u64; 9] =
 
 /// Descriptors from here on are no others' than those of `/proc`.
 const OUT_OF_THE_WAY: i64 = 100;
+/// Sizes that no memory has.
+const NO_SIZES: [i64; 4] = [-1, i64::MIN, i64::MAX, 1 << 60];
 /// Calls in a program.
 const STEPS: usize = 96;
 /// Calls between snapshots.
@@ -119,6 +122,8 @@ pub struct Generator {
     mounts: bool,
     /// Whether the program makes user namespaces.
     namespaces: bool,
+    /// Whether pointers and sizes may be any.
+    raw: bool,
     /// Tasks that have made one.
     unshared: Vec<bool>,
     /// Descriptors of files of `/proc` that each task has, and which file it is.
@@ -132,8 +137,9 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The generator of `seed`, for programs that mean the same to this file system and to the engine.
-    pub fn new(seed: u64, file_system: FileSystem) -> Generator {
+    /// The generator of `seed`, for programs that mean the same to this file system and to the engine; `raw`, if they are
+    /// made through registers, which can point anywhere and hold any size. What a faulting write leaves, tmpfs alone decides.
+    pub fn new(seed: u64, file_system: FileSystem, raw: bool) -> Generator {
         let mut rng = Rng(seed);
         let (mounts, namespaces) = (rng.chance(15), rng.chance(10));
         Generator {
@@ -147,6 +153,7 @@ impl Generator {
             file_system,
             mounts,
             namespaces,
+            raw: raw && file_system == FileSystem::Tmpfs,
             unshared: Vec::new(),
             proc: Vec::new(),
             opened: 0,
@@ -506,7 +513,31 @@ impl Generator {
     }
 
     fn path(&mut self, want: Want) -> Mem {
-        Mem::Bytes(self.path_bytes(want))
+        let path = self.path_bytes(want);
+        if self.raw && self.rng.chance(2) {
+            return self.rng.pick(&[Mem::Bad, Mem::Null, Mem::Unterminated(b"a".to_vec())]).clone();
+        }
+        Mem::Bytes(path)
+    }
+
+    /// Room of one of these sizes.
+    fn room(&mut self, sizes: &[i64]) -> Room {
+        let room = Room::of(*self.rng.pick(sizes));
+        match self.rng.below(100) {
+            0..3 if self.raw => Room { bad: true, ..room },
+            3..6 if self.raw => Room::of(*self.rng.pick(&NO_SIZES)),
+            _ => room,
+        }
+    }
+
+    /// Something to write.
+    fn data(&mut self) -> Data {
+        let data = Data::of(self.text());
+        match self.rng.below(100) {
+            0..3 if self.raw => Data { bytes: Mem::Bad, told: None },
+            3..6 if self.raw => Data { told: Some(*self.rng.pick(&NO_SIZES)), ..data },
+            _ => data,
+        }
     }
 
     /// A starting point and a path that makes sense from there, often.
@@ -661,7 +692,7 @@ impl Generator {
             // Never empty: the kernel's acceptance of empty file capabilities is a known divergence.
             vec![b'v'; self.rng.below(12) + usize::from(name == b"security.capability")]
         };
-        Data(Mem::Bytes(bytes))
+        Data::of(bytes)
     }
 
     fn times(&mut self) -> Times {
@@ -709,7 +740,7 @@ impl Generator {
         let buf = Struct { bad: false };
         let (dirfd, at) = self.at(Want::Any);
         let path = self.path(Want::Any);
-        let room = Room::of(*self.rng.pick(&[4096, 4096, 4096, 0, 1, 3]));
+        let room = self.room(&[4096, 4096, 4096, 0, 1, 3]);
         match self.rng.below(11) {
             0 => Op::Stat { path, buf },
             1 => Op::Lstat { path, buf },
@@ -770,7 +801,7 @@ impl Generator {
     }
 
     fn io(&mut self) -> Op {
-        let data = Data(Mem::Bytes(self.text()));
+        let data = self.data();
         let fd = self.fd();
         let is =
             |kind| self.open[self.task].iter().any(|known| Fd::Raw(known.fd) == fd && known.kind == kind);
@@ -783,12 +814,12 @@ impl Generator {
             // What goes through a FIFO is not the engine's business.
             return Op::Pread { fd, count: Room::of(1), offset: Int(0) };
         }
-        match self.rng.below(16) {
-            0 => Op::Read { fd, count: Room::of(self.rng.below(10) as i64) },
-            1 => Op::Pread { fd, count: Room::of(100), offset: self.length() },
+        match self.rng.below(17) {
+            0 => Op::Read { fd, count: self.room(&[0, 1, 2, 5, 9]) },
+            1 => Op::Pread { fd, count: self.room(&[100]), offset: self.offset() },
             2 => Op::Write { fd, data },
             3 => self.allocate(fd),
-            4 => Op::Pwrite { fd, data, offset: Int(*self.rng.pick(&[0, 1, 4095, 10_000, -1])) },
+            4 => Op::Pwrite { fd, data, offset: self.offset() },
             5 => {
                 let unsure = self.threaded[self.task] && self.file_system == FileSystem::Ext4;
                 if is_dir || unsure {
@@ -799,7 +830,11 @@ impl Generator {
                     FileSystem::Tmpfs => self.rng.below(6) as u64,
                     FileSystem::Ext4 => *self.rng.pick(&[0, 1, 2, 5]),
                 });
-                Op::Lseek { fd, offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000])), whence }
+                Op::Lseek {
+                    fd,
+                    offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000, i64::MAX, i64::MIN])),
+                    whence,
+                }
             }
             6 => Op::Truncate { path: self.path(Want::File), length: self.length() },
             7 => Op::Ftruncate { fd, length: self.length() },
@@ -810,6 +845,7 @@ impl Generator {
                 _ => Op::Dup3 { fd, newfd: Fd::Raw(self.rng.below(8) as i32), flags: OpenFlags(0) },
             },
             10 => Op::Getdents { fd, room: Room::of(65536) },
+            16 if self.raw => self.vectored(fd),
             11 if self.file_system == FileSystem::Tmpfs && self.rng.chance(30) => {
                 if self.rng.chance(30) {
                     return Op::Getflags { fd };
@@ -824,6 +860,29 @@ impl Generator {
                 _ => Op::Statfs { path: self.path(Want::Any), space: Int(0) },
             },
             _ => Op::Fcntl { fd, command: FcntlCommand(*self.rng.pick(&[1, 3, 0])), arg: Int(0) },
+        }
+    }
+
+    /// Where in a file, or far behind its end.
+    fn offset(&mut self) -> Int {
+        Int(*self.rng.pick(&[0, 0, 1, 4095, 10_000, -1, i64::MAX, i64::MAX - 3]))
+    }
+
+    /// A transfer through several buffers.
+    fn vectored(&mut self, fd: Fd) -> Op {
+        let pieces = 2 + self.rng.below(2);
+        let (reads, positioned) = (self.rng.chance(50), self.rng.chance(50));
+        if reads {
+            let buffers = Rooms((0..pieces).map(|_| self.room(&[0, 1, 3, 100, 5000])).collect());
+            return match positioned {
+                true => Op::Preadv { fd, buffers, offset: self.offset() },
+                false => Op::Readv { fd, buffers },
+            };
+        }
+        let data = Pieces((0..pieces).map(|_| self.data()).collect());
+        match positioned {
+            true => Op::Pwritev { fd, data, offset: self.offset() },
+            false => Op::Writev { fd, data },
         }
     }
 
@@ -961,7 +1020,7 @@ impl Generator {
         let want = if bytes.ends_with(b"default") && self.rng.chance(80) { Want::Dir } else { Want::Any };
         let name = Mem::Bytes(bytes);
         let flags = XattrFlags(*self.rng.pick(&[0, 0, 0, 1, 2, 3, 4]));
-        let room = Room::of(*self.rng.pick(&[65536, 65536, 65536, 0, 3, 28, 44]));
+        let room = self.room(&[65536, 65536, 65536, 0, 3, 28, 44]);
         let (path, fd) = (self.path(want), self.fd());
         if self.rng.chance(25) {
             return self.xattrat(want, name, value, flags);
@@ -994,7 +1053,7 @@ impl Generator {
             self.file_system == FileSystem::Tmpfs || name.bytes() != Some(b"system.posix_acl_access");
         match self.rng.below(6) {
             0..3 => {
-                let args = XattrArgs { value: value.0, flags, usize: 16, filler: 0 };
+                let args = XattrArgs { value: value.bytes, flags, usize: 16, filler: 0 };
                 Op::Setxattrat { dirfd, path, at_flags, name, args }
             }
             3 => {
@@ -1035,7 +1094,7 @@ impl Generator {
             }
             // Of the others, systems start with their own.
             10 if self.rng.chance(10) => Op::Getrlimit { resource: Resource(1) },
-            _ => Op::Getcwd { room: Room::of(*self.rng.pick(&[4096, 4096, 4096, 2, 1, 3, 0])) },
+            _ => Op::Getcwd { room: self.room(&[4096, 4096, 4096, 2, 1, 3, 0]) },
         }
     }
 
@@ -1253,7 +1312,7 @@ impl Generator {
             4 => format!("7 {group} 1"),
             _ => format!("0 {id} 1"),
         };
-        Op::Write { fd, data: Data(Mem::Bytes(text.into_bytes())) }
+        Op::Write { fd, data: Data::of(text.into_bytes()) }
     }
 
     fn execute(&mut self) -> Op {
@@ -1265,7 +1324,8 @@ impl Generator {
         if self.rng.chance(50) {
             return Op::Execve { path: self.path(Want::File), argv, envp };
         }
-        if self.rng.chance(20) {
+        // No system call.
+        if !self.raw && self.rng.chance(20) {
             let file = Mem::Bytes(self.name());
             let search = *self.rng.pick(&["/", "/:/a", "/a::/b", "/b:/c/d:/", ""]);
             let search = Mem::Bytes(search.as_bytes().to_vec());
@@ -1341,10 +1401,16 @@ mod tests {
     use rcuwalk::WalkMode;
     use rcuwalk::perm::Protected;
 
+    /// Every other one of them is for the raw door.
     fn program(seed: u64) -> Program {
         let engine = Engine::for_fuzzing(WalkMode::Direct, Protected::default());
-        let mut world = engine.fresh_world().expect("a world");
-        Generator::new(seed, FileSystem::Tmpfs).program(&mut world, u64::MAX >> 23).expect("a program").0
+        let raw = seed % 2 == 1;
+        let mut world: Box<dyn World> = match raw {
+            true => Box::new(crate::door::fresh_world(&engine).expect("a world")),
+            false => Box::new(engine.fresh_world().expect("a world")),
+        };
+        let mut generator = Generator::new(seed, FileSystem::Tmpfs, raw);
+        generator.program(&mut *world, u64::MAX >> 23).expect("a program").0
     }
 
     #[test]

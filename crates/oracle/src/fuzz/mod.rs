@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use rcuwalk::WalkMode;
 
+use crate::backend::World;
+use crate::door;
 use crate::engine::Engine;
 use crate::host::Place;
 use crate::outcome::Outcome;
@@ -157,17 +159,31 @@ struct Round {
 /// Two engines that run a program: the first guides its making.
 type Pair = [usize; 2];
 
-/// The ways to walk, with the names of the engines that go them.
-const ENGINES: [(WalkMode, &str); 3] =
-    [(WalkMode::Rcu, "engine-rcu"), (WalkMode::RefOnly, "engine-ref"), (WalkMode::Direct, "engine")];
+/// Where calls enter an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// The methods of a task.
+    Methods,
+    /// The raw door: the same registers and memory as the kernel's.
+    RawDoor,
+}
 
-/// Programs take turns with the ways to walk.
-const PAIRS: [Pair; 3] = [[2, 1], [0, 2], [2, 0]];
+/// The ways to walk, with the names of the engines that go them.
+const ENGINES: [(WalkMode, Entry, &str); 5] = [
+    (WalkMode::Rcu, Entry::Methods, "engine-rcu"),
+    (WalkMode::RefOnly, Entry::Methods, "engine-ref"),
+    (WalkMode::Direct, Entry::Methods, "engine"),
+    (WalkMode::RefOnly, Entry::RawDoor, "syscall-ref"),
+    (WalkMode::Direct, Entry::RawDoor, "syscall"),
+];
+
+/// Programs take turns with the ways to walk. Those of the raw door may pass any pointer and size.
+const PAIRS: [Pair; 4] = [[2, 1], [0, 2], [4, 3], [2, 0]];
 
 /// The host and the engines, which run the same programs.
 struct Duel {
     host: host::Executor,
-    engines: [Engine; 3],
+    engines: [Engine; ENGINES.len()],
     known: Vec<String>,
     file_system: FileSystem,
 }
@@ -178,7 +194,7 @@ impl Duel {
         Ok(Duel {
             file_system: FileSystem::of(&settings.place)?,
             host: host::Executor::start(single, &settings.place)?,
-            engines: ENGINES.map(|(mode, _)| Engine::for_fuzzing(mode, protected)),
+            engines: ENGINES.map(|(mode, ..)| Engine::for_fuzzing(mode, protected)),
             known: settings.known.clone(),
         })
     }
@@ -187,9 +203,9 @@ impl Duel {
     fn make(&self, seed: u64, n: u64) -> Result<Round, String> {
         let seed = seed_of(seed, n);
         let pair = PAIRS[(n % PAIRS.len() as u64) as usize];
-        let mut world = self.engines[pair[0]].fresh_world().map_err(|errno| format!("engine: {errno}"))?;
-        let (program, guide) = Generator::new(seed, self.file_system)
-            .program(&mut world, self.host.full_caps())
+        let mut world = self.fresh_world(pair[0])?;
+        let (program, guide) = Generator::new(seed, self.file_system, ENGINES[pair[0]].1 == Entry::RawDoor)
+            .program(&mut *world, self.host.full_caps())
             .map_err(|m| format!("seed {seed:#x}: {} {}", m.call, m.difference))?;
         Ok(Round { seed, pair, program, guide })
     }
@@ -199,7 +215,7 @@ impl Duel {
         let judge = |engine: usize, trace: &Trace| {
             compare::Judge {
                 program: &round.program,
-                system: ENGINES[engine].1,
+                system: ENGINES[engine].2,
                 known: &self.known,
                 file_system: self.file_system,
             }
@@ -208,15 +224,31 @@ impl Duel {
         if let Some(difference) = judge(round.pair[0], &round.guide) {
             return Ok(Some(difference));
         }
-        let other = run_on(&self.engines[round.pair[1]], &round.program)?;
+        let other = self.run_on(round.pair[1], &round.program)?;
         Ok(judge(round.pair[1], &other))
+    }
+
+    fn fresh_world(&self, engine: usize) -> Result<Box<dyn World>, String> {
+        Ok(match ENGINES[engine].1 {
+            Entry::Methods => {
+                Box::new(self.engines[engine].fresh_world().map_err(|errno| errno.to_string())?)
+            }
+            Entry::RawDoor => Box::new(door::fresh_world(&self.engines[engine])?),
+        })
+    }
+
+    fn run_on(&self, engine: usize, program: &Program) -> Result<Trace, String> {
+        let mut world = self.fresh_world(engine)?;
+        program
+            .run(&mut *world)
+            .map_err(|m: Mismatch| format!("the engine cannot make the world: {} {}", m.call, m.difference))
     }
 
     /// Runs `program` everywhere; the first difference, and what the host answered.
     fn fight(&mut self, program: &Program, pair: Pair) -> Result<(Option<Difference>, Trace), String> {
         let program = program.with_capabilities(self.host.full_caps());
         self.host.send(&program)?;
-        let guide = run_on(&self.engines[pair[0]], &program)?;
+        let guide = self.run_on(pair[0], &program)?;
         let host = self.host.receive()?;
         let round = Round { seed: 0, pair, program, guide };
         Ok((self.judge(&round, &host)?, host))
@@ -234,11 +266,4 @@ impl Duel {
             None => format!("# seed {seed:#x}: a difference that did not show again\n"),
         })
     }
-}
-
-fn run_on(engine: &Engine, program: &Program) -> Result<Trace, String> {
-    let mut world = engine.fresh_world().map_err(|errno| format!("engine: {errno}"))?;
-    program
-        .run(&mut world)
-        .map_err(|m: Mismatch| format!("the engine cannot make the world: {} {}", m.call, m.difference))
 }

@@ -7,7 +7,7 @@ use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::dcache::Meta;
 use crate::dcache::inode::{Inode, Touch, flags};
-use crate::dcache::pages::FileData;
+use crate::dcache::pages::{FileData, PageBudget};
 use crate::dcache::store::{Contents, FIRST_OFFSET, Namespace};
 use crate::file::File;
 use crate::kernel::Kernel;
@@ -22,6 +22,9 @@ use std::sync::Arc;
 
 /// The largest file: offsets are signed.
 const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// The most bytes that one call moves. Kernel: `MAX_RW_COUNT`.
+pub(crate) const MAX_RW_COUNT: usize = 0x7fff_f000;
 
 /// Which way contents move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +159,7 @@ impl Task {
     /// `EBADF`, `ESPIPE` (an offset, and a fifo).
     pub(crate) fn may_transfer(&self, fd: i32, way: Way, offset: Option<i64>) -> Result<u64> {
         let file = self.file_any(fd)?;
-        if file.mode.path {
+        if file.mode.path && file.proc.is_none() {
             return Err(Errno::EBADF);
         }
         if offset.is_some() && file.proc.is_none() {
@@ -266,23 +269,47 @@ impl Task {
         if data.is_empty() {
             return Ok((0, offset));
         }
+        self.change_at(file, offset, |pages, budget, offset, room| {
+            let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let n = pages.write_at(budget, offset, &data[..n])?;
+            Ok((n, offset + n as u64))
+        })
+    }
+
+    /// What a write leaves behind whose buffer cannot be read, at `offset` or at the file's position.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub(crate) fn write_fault(&self, fd: i32, offset: Option<i64>) -> Result<()> {
+        let file = self.file(fd)?;
+        let offset = offset.map_or(file.pos.get(), |offset| offset as u64);
+        self.regular(&file, Way::Write, offset, 1)?;
+        self.change_at(&file, offset, |pages, budget, offset, _| pages.write_fault_at(budget, offset))
+    }
+
+    /// Changes what is at `offset`, or at the end with `O_APPEND`, where so many bytes have room before the limits.
+    fn change_at<R>(
+        &self,
+        file: &File,
+        offset: u64,
+        change: impl FnOnce(&mut FileData, &PageBudget, u64, u64) -> Result<R>,
+    ) -> Result<R> {
         let flags = file.flags.get() as i32;
         let append = flags & O_APPEND != 0;
         let limit = self.fsize_limit().min(MAX_FILE_SIZE);
         let kernel = &*self.kernel;
         kernel.watch.admit()?;
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
-        let written = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
+        let changed = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };
             let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
-            let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            let n = pages.write_at(&contents.budget, offset, &data[..n])?;
-            Ok((n, offset + n as u64))
+            change(pages, &contents.budget, offset, room)
         })?;
         if flags & O_DSYNC != 0 {
             kernel.watch.sync()?;
         }
-        Ok(written)
+        Ok(changed)
     }
 
     /// Moves the position of `fd`; gives the new one. `whence`: `SEEK_SET`, `SEEK_CUR`, `SEEK_END`, `SEEK_DATA`,
@@ -290,7 +317,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF`, `EINVAL` (whence; a negative result), `ENXIO` (no data or hole from there on), `ESPIPE` (a fifo).
+    /// `EBADF`, `EINVAL` (whence; a result that is negative or beyond the last offset there can be), `ENXIO` (no data or hole from there on), `ESPIPE` (a fifo).
     pub fn lseek(&self, fd: i32, offset: i64, whence: i32) -> Result<i64> {
         let file = self.file(fd)?;
         let mode = self.kernel.store.inode(file.inode).attr().mode;
@@ -301,8 +328,8 @@ impl Task {
         let size = || self.kernel.store.inode(file.inode).size.get() as i64;
         let to = match whence {
             SEEK_SET => offset,
-            SEEK_CUR => (file.pos.get() as i64).checked_add(offset).ok_or(Errno::EOVERFLOW)?,
-            SEEK_END if s_isreg(mode) => size().checked_add(offset).ok_or(Errno::EOVERFLOW)?,
+            SEEK_CUR => (file.pos.get() as i64).checked_add(offset).ok_or(Errno::EINVAL)?,
+            SEEK_END if s_isreg(mode) => size().checked_add(offset).ok_or(Errno::EINVAL)?,
             SEEK_DATA | SEEK_HOLE if s_isreg(mode) => self.seek_sparse(&file, offset, whence)?,
             _ => return Err(Errno::EINVAL),
         };

@@ -5,6 +5,7 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
+use crate::calls::io::MAX_RW_COUNT;
 use crate::dcache::inode::Inode;
 use crate::file::File;
 use crate::perm;
@@ -101,8 +102,8 @@ impl Task {
         })
     }
 
-    /// Copies `len` bytes of one open file into another; gives how many, fewer at the end of the first, 0 there. Each
-    /// offset is used and advanced if it is given, else the position of the descriptor is. `flags` is 0.
+    /// Copies `len` bytes of one open file into another; gives how many: fewer at the end of the first, 0 there, and never more
+    /// than 2147479552, which is what one call moves. Each offset is used and advanced if it is given, else the position of the descriptor is. `flags` is 0.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl Task {
         if source < 0 || target < 0 {
             return Err(Errno::EINVAL);
         }
-        Ok(count as usize)
+        Ok((count as usize).min(MAX_RW_COUNT))
     }
 
     /// Waits until the file is on the disk, if there is one: if a [`Backing`](crate::trees::changes::Backing) keeps the tree.
@@ -230,5 +231,26 @@ impl Task {
     pub fn syncfs(&self, fd: i32) -> Result<()> {
         self.file(fd)?;
         self.kernel.watch.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cred, Vfs};
+
+    #[test]
+    fn one_call_copies_what_one_call_moves() {
+        let vfs = Vfs::new().expect("an engine");
+        let root = vfs.task(Cred::root());
+        let [from, to] = [b"/a", b"/b"].map(|path| root.open(path, O_RDWR | O_CREAT, 0o600).expect("opens"));
+        root.ftruncate(from, 5 << 30).expect("a hole");
+        let [a, b] = [from, to].map(|fd| root.file(fd).expect("open"));
+        let may = |source, len| root.may_copy(&a, &b, source, 0, len);
+        // Making the copy would take 2 GiB; the kernel's is as long.
+        assert_eq!(may(0, usize::MAX), Ok(2_147_479_552));
+        assert_eq!(may(3 << 30, 3 << 30), Ok(2_147_479_552));
+        assert_eq!(may(4 << 30, usize::MAX >> 1), Ok(1 << 30));
+        assert_eq!(may(1, usize::MAX), Err(Errno::EOVERFLOW));
     }
 }

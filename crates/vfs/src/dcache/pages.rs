@@ -172,6 +172,22 @@ impl FileData {
         Ok(done)
     }
 
+    /// Writes nothing at `offset`, as a write does that cannot read its buffer: the page is allocated by then, and the file ends
+    /// at `offset` at least.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_at`](Self::write_at).
+    ///
+    /// Kernel: mm/filemap.c `generic_perform_write()`, mm/shmem.c `shmem_write_end()`.
+    pub(crate) fn write_fault_at(&mut self, budget: &PageBudget, offset: u64) -> Result<()> {
+        let (index, start) = locate(offset);
+        self.write_page(budget, index, start, &[])?;
+        self.mark(index..index + 1);
+        self.size = self.size.max(offset);
+        Ok(())
+    }
+
     /// Writes within one page.
     fn write_page(&mut self, budget: &PageBudget, index: u64, start: usize, data: &[u8]) -> Result<()> {
         let reserved = match self.find_mut(index) {

@@ -7,12 +7,10 @@ use crate::base::uapi::{
     F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETLK, F_SETLKW, FD_CLOEXEC, LOCK_NB,
     SEEK_CUR, SEEK_SET,
 };
-use crate::calls::io::Way;
+use crate::calls::io::{MAX_RW_COUNT, Way};
 use crate::file::locks::Flock;
 use crate::task::Task;
 
-/// The most bytes that one call moves. Kernel: `MAX_RW_COUNT`.
-const MAX_RW_COUNT: u64 = 0x7fff_f000;
 /// Bytes moved at a time. What is written by one call is written in pieces of this size, others' writes between them.
 const PIECE: u64 = 1 << 20;
 /// The most buffers of one call. Kernel: `UIO_MAXIOV`.
@@ -36,21 +34,24 @@ impl Call<'_> {
     }
 
     pub(super) fn pread64(&mut self) -> Answer {
-        let offset = self.offset_of_one()?;
+        let offset = self.offset()?;
         let buffer = self.buffer(Way::Read, offset)?;
         self.do_read(self.int(0), &[buffer], offset)
     }
 
     pub(super) fn readv(&mut self) -> Answer {
-        self.check_fd()?;
-        let buffers = self.iovecs(Way::Read, None)?;
-        self.do_read(self.int(0), &buffers, None)
+        match self.iovecs(Way::Read, None)? {
+            Some(buffers) => self.do_read(self.int(0), &buffers, None),
+            None => Ok(0),
+        }
     }
 
     pub(super) fn preadv(&mut self) -> Answer {
-        let offset = self.check_offset()?;
-        let buffers = self.iovecs(Way::Read, Some(offset))?;
-        self.do_read(self.int(0), &buffers, Some(offset))
+        let offset = self.offset()?;
+        match self.iovecs(Way::Read, offset)? {
+            Some(buffers) => self.do_read(self.int(0), &buffers, offset),
+            None => Ok(0),
+        }
     }
 
     pub(super) fn write(&mut self) -> Answer {
@@ -59,21 +60,24 @@ impl Call<'_> {
     }
 
     pub(super) fn pwrite64(&mut self) -> Answer {
-        let offset = self.offset_of_one()?;
+        let offset = self.offset()?;
         let buffer = self.buffer(Way::Write, offset)?;
         self.do_write(self.int(0), &[buffer], offset)
     }
 
     pub(super) fn writev(&mut self) -> Answer {
-        self.check_fd()?;
-        let buffers = self.iovecs(Way::Write, None)?;
-        self.do_write(self.int(0), &buffers, None)
+        match self.iovecs(Way::Write, None)? {
+            Some(buffers) => self.do_write(self.int(0), &buffers, None),
+            None => Ok(0),
+        }
     }
 
     pub(super) fn pwritev(&mut self) -> Answer {
-        let offset = self.check_offset()?;
-        let buffers = self.iovecs(Way::Write, Some(offset))?;
-        self.do_write(self.int(0), &buffers, Some(offset))
+        let offset = self.offset()?;
+        match self.iovecs(Way::Write, offset)? {
+            Some(buffers) => self.do_write(self.int(0), &buffers, offset),
+            None => Ok(0),
+        }
     }
 
     /// The one buffer of a call that has no vector of them. The size counts as it was given: what one call cannot move is
@@ -88,7 +92,7 @@ impl Call<'_> {
         let (address, len) = (self.args[1], self.args[2]);
         if self.mem.access_ok(address, len) {
             self.verify_area(way, offset, len)?;
-            return Ok((address, len.min(MAX_RW_COUNT)));
+            return Ok((address, len.min(MAX_RW_COUNT as u64)));
         }
         self.task.may_transfer(self.int(0), way, offset)?;
         Err(Errno::EFAULT)
@@ -104,8 +108,9 @@ impl Call<'_> {
         }
     }
 
-    /// The offset of pread(2) and pwrite(2), which is judged before the descriptor.
-    fn offset_of_one(&self) -> Result<Option<i64>> {
+    /// The offset, which is judged before the descriptor. Where a call takes it in two halves, the second does not count on
+    /// 64 bits.
+    fn offset(&self) -> Result<Option<i64>> {
         let offset = self.long(3);
         if offset < 0 { Err(Errno::EINVAL) } else { Ok(Some(offset)) }
     }
@@ -115,17 +120,11 @@ impl Call<'_> {
         self.task.file(self.int(0)).map(drop)
     }
 
-    /// The offset of the calls that take buffers and an offset in two halves, of which the second does not count on 64 bits.
-    fn check_offset(&self) -> Result<i64> {
-        let offset = self.long(3);
-        if offset < 0 {
-            return Err(Errno::EINVAL);
-        }
-        self.check_fd().map(|()| offset)
-    }
-
-    /// The buffers of a vectored call. Kernel: lib/iov_iter.c `import_iovec()`.
-    fn iovecs(&mut self, way: Way, offset: Option<i64>) -> Result<Vec<Iovec>> {
+    /// The buffers of a vectored call; `None` if there is nothing in them, which any file that is open for it gives or takes.
+    ///
+    /// Kernel: fs/read_write.c `vfs_readv()`, lib/iov_iter.c `import_iovec()`.
+    fn iovecs(&mut self, way: Way, offset: Option<i64>) -> Result<Option<Vec<Iovec>>> {
+        self.task.may_transfer(self.int(0), way, offset)?;
         let count = self.args[2];
         if count > UIO_MAXIOV {
             return Err(Errno::EINVAL);
@@ -139,7 +138,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         let alone = buffers.len() == 1;
-        let mut left = MAX_RW_COUNT;
+        let mut left = MAX_RW_COUNT as u64;
         for (address, len) in &mut buffers {
             // Of a single one, what is too much is cut off before the rest is looked at; of several, afterwards.
             if alone {
@@ -151,8 +150,11 @@ impl Call<'_> {
             *len = (*len).min(left);
             left -= *len;
         }
-        self.verify_area(way, offset, MAX_RW_COUNT - left)?;
-        Ok(buffers)
+        if left == MAX_RW_COUNT as u64 {
+            return Ok(None);
+        }
+        self.verify_area(way, offset, MAX_RW_COUNT as u64 - left)?;
+        Ok(Some(buffers))
     }
 
     /// Reads into the buffers, at the file's position or at `offset`, until one cannot be written or there is no more.
@@ -213,7 +215,7 @@ impl Call<'_> {
                 piece.resize((len - done).min(PIECE) as usize, 0);
                 let readable = copy_in(self.mem, &mut piece, address.wrapping_add(done));
                 if readable == 0 {
-                    return if total == 0 { Err(Errno::EFAULT) } else { Ok(total) };
+                    return self.write_fault(fd, at(total), total);
                 }
                 let n = match write(self.task, &piece[..readable], total) {
                     Ok(n) => n,
@@ -221,12 +223,18 @@ impl Call<'_> {
                     Err(errno) => return Err(errno),
                 };
                 (total, done) = (total + n as i64, done + n as u64);
-                if n < piece.len() {
+                if n < readable {
                     return Ok(total);
                 }
             }
         }
         Ok(total)
+    }
+
+    /// The end of a write whose buffers cannot be read beyond `total` bytes. Where it would have gone on shows, on tmpfs.
+    fn write_fault(&mut self, fd: i32, offset: Option<i64>, total: i64) -> Answer {
+        let left = if self.task.is_node(fd) { Ok(()) } else { self.task.write_fault(fd, offset) };
+        if total > 0 { Ok(total) } else { left.and(Err(Errno::EFAULT)) }
     }
 
     pub(super) fn lseek(&mut self) -> Answer {
