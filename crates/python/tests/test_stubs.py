@@ -3,6 +3,8 @@
 import ast
 import inspect
 import pathlib
+import subprocess
+import sys
 
 import rcuwalk
 from rcuwalk import _rcuwalk
@@ -70,3 +72,25 @@ def test_functions_are_those_of_os():
     for name in ("execve", "fork"):
         differ.pop(name, None)
     assert not differ
+
+
+def test_strict_type_checkers_find_nothing(tmp_path):
+    """In the package itself, and in a program that uses it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\n"
+        "from rcuwalk import Cred, FakeFilesystem, Vfs\n"
+        "vfs = Vfs()\n"
+        "task = vfs.task(Cred(1000, groups=[27]))\n"
+        "names: list[str] = task.listdir('/')\n"
+        "started = task.execve('/bin/true', ['true'], dict(os.environ))\n"
+        "with FakeFilesystem(allow_escape=True) as fs, fs.as_user(1000):\n"
+        "    path: str = fs.create_file('/f', b'x', 0o600)\n"
+    )
+    package = pathlib.Path(rcuwalk.__file__).parent
+    check = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    for place in (package, program):
+        run = subprocess.run([*check, str(place)], capture_output=True, text=True, cwd=tmp_path)
+        assert run.returncode == 0, run.stdout + run.stderr
+    program.write_text("from rcuwalk import Vfs\nVfs().task().listdir(b'/').append('str')\n")
+    assert subprocess.run([*check, str(program)], capture_output=True, cwd=tmp_path).returncode == 1

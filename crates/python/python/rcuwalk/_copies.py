@@ -12,7 +12,7 @@ import sysconfig
 import tempfile
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Modules that go on seeing the machine: they look at the source of the program, not at its data.
@@ -21,7 +21,7 @@ KEPT = frozenset(
     "doctest pkgutil _pytest pytest pluggy coverage xdist execnet pydevd _pydev_bundle _pydevd_bundle debugpy rcuwalk".split()
 )
 
-def _is_kept(name):
+def _is_kept(name: Any) -> Any:
     return str(name).partition(".")[0] in KEPT
 
 
@@ -32,7 +32,7 @@ _LIBRARY = tuple(
 )
 
 
-def _is_library(module):
+def _is_library(module: types.ModuleType) -> Any:
     file = getattr(module, "__file__", None)
     return file is None or file.startswith(_LIBRARY)
 
@@ -40,12 +40,12 @@ def _is_library(module):
 class _Copies:
     """What stands under some names of a module, and what is to: replaced at once, since `os` alone has eighty."""
 
-    def __init__(self, module, places):
+    def __init__(self, module: types.ModuleType, places: Any) -> None:
         self.names = vars(module)
         self.old = {name: old for name, old, _new in places}
         self.new = {name: new for name, _old, new in places}
 
-    def install(self, undo):
+    def install(self, undo: list[Any]) -> None:
         # The program may have put something else there.
         here = {name: old for name, old in self.old.items() if self.names.get(name) is old}
         self.names.update(self.new if len(here) == len(self.old) else {name: self.new[name] for name in here})
@@ -59,9 +59,9 @@ class _Library:
     """
 
     # What was found in a module that had so many names.
-    found: dict[int, tuple[types.ModuleType, int, list[tuple]]] = {}
+    found: dict[int, tuple[types.ModuleType, int, list[tuple[str, Any, Any]]]] = {}
 
-    def __init__(self, fakes):
+    def __init__(self, fakes: Any) -> None:
         self.loaded = list(sys.modules.values())
         self.modules, self.program, self.copies = [], [], []
         for name, module in list(sys.modules.items()):
@@ -80,11 +80,11 @@ class _Library:
         self.names = list(map(vars, self.modules))
         self.counts = list(map(len, self.names))
 
-    def is_current(self):
+    def is_current(self) -> Any:
         """Whether modules have neither come nor gone nor grown."""
         return list(sys.modules.values()) == self.loaded and list(map(len, self.names)) == self.counts
 
-    def _places(self, fakes, module):
+    def _places(self, fakes: Any, module: types.ModuleType) -> Any:
         known = self.found.get(id(module))
         if known is None or known[0] is not module or known[1] != len(vars(module)):
             known = self.found[id(module)] = (module, len(vars(module)), list(_attributes(vars(module), fakes)))
@@ -95,12 +95,12 @@ class _Library:
 _library: list[_Library] = []
 
 
-def _fake_of(fakes, value):
+def _fake_of(fakes: Any, value: Any) -> Any:
     found = fakes.get(id(value))
     return found[1] if found is not None and found[0] is value else value
 
 
-def _attributes(names, fakes):
+def _attributes(names: Any, fakes: Any) -> Iterator[Any]:
     """Names and values that are to be others."""
     for name, value in list(names.items()):
         inner = value.__func__ if type(value) is staticmethod else value
@@ -109,11 +109,11 @@ def _attributes(names, fakes):
             yield name, value, fake
 
 
-def _set_item(owner, key, value):
+def _set_item(owner: Any, key: Any, value: Any) -> None:
     owner[key] = value
 
 
-def _set_partial(owner, _name, state):
+def _set_partial(owner: Any, _name: Any, state: Any) -> None:
     owner.__setstate__(state)
 
 
@@ -125,7 +125,7 @@ class _Held:
     has other modules; an instance that comes later and keeps a copy of its own is found by `_escape`.
     """
 
-    def __init__(self, fakes):
+    def __init__(self, fakes: Any) -> None:
         self.fakes = fakes
         # How to put a value there, the owner (or a weak reference to it), the name, what stands there, what is to.
         self.places: list[tuple[Callable[..., None], Any, Any, Any, Any]] = []
@@ -145,10 +145,10 @@ class _Held:
                 for value in list(names.values()):
                     self._look_in(value)
 
-    def _add(self, put, owner, name, old, new):
+    def _add(self, put: Any, owner: Any, name: Any, old: Any, new: Any) -> None:
         self.places.append((put, owner, name, old, new))
 
-    def _look_at(self, found):
+    def _look_at(self, found: Any) -> None:
         kind = type(found)
         owner = found if issubclass(kind, (type, types.FunctionType)) else kind
         if _is_kept(getattr(owner, "__module__", "")):
@@ -172,10 +172,10 @@ class _Held:
         elif kind not in (dict, list, tuple) and not issubclass(kind, types.ModuleType):
             self._look_at_instance(found)
 
-    def _all(self, values):
+    def _all(self, values: Any) -> Any:
         return tuple(_fake_of(self.fakes, value) for value in values)
 
-    def _look_at_defaults(self, function):
+    def _look_at_defaults(self, function: Any) -> None:
         for name in ("__defaults__", "__kwdefaults__"):
             old = getattr(function, name)
             values = old.values() if isinstance(old, dict) else old or ()
@@ -183,7 +183,7 @@ class _Held:
             if any(one is not other for one, other in zip(new, values)):
                 self._add(setattr, function, name, old, dict(zip(old, new)) if isinstance(old, dict) else new)
 
-    def _look_at_instance(self, found):
+    def _look_at_instance(self, found: Any) -> None:
         owner = found
         try:
             names = object.__getattribute__(found, "__dict__")
@@ -196,7 +196,7 @@ class _Held:
             for name, old, fake in _attributes(names, self.fakes):
                 self._add(object.__setattr__, owner, name, old, fake)
 
-    def _look_in(self, table):
+    def _look_in(self, table: Any) -> None:
         """Tables that stand under a name."""
         if type(table) is dict:
             for key, old, fake in _attributes(table, self.fakes):
@@ -206,7 +206,7 @@ class _Held:
                 if new is not old:
                     self._add(_set_item, table, i, old, new)
 
-    def install(self, undo):
+    def install(self, undo: list[Any]) -> None:
         for put, owner, name, old, new in self.places:
             # An instance that has gone has no copies.
             if type(owner) is weakref.ref and (owner := owner()) is None:
@@ -218,16 +218,16 @@ class _Held:
 class Installed:
     """Everywhere the functions were replaced."""
 
-    def __init__(self, fakes, reals, supports):
+    def __init__(self, fakes: Any, reals: Any, supports: Any) -> None:
         if not _library or not _library[0].is_current():
             _library[:] = [_Library(fakes)]
         self.fakes, self.reals, self.supports = fakes, reals, supports
         self.library = _library[0]
         self.undo: list[tuple[Callable[..., None], Any, Any, Any]] = []
-        self.undo_copies: list[tuple[dict, dict]] = []
+        self.undo_copies: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.tempdir = tempfile.tempdir
 
-    def install(self):
+    def install(self) -> None:
         for name, (_known, ours) in self.supports.items():
             setattr(os, name, ours)
         for copies in self.library.copies:
@@ -238,7 +238,7 @@ class Installed:
                 self.undo.append((setattr, module, name, old))
         self.library.held.install(self.undo)
 
-    def remove(self):
+    def remove(self) -> None:
         for put, owner, name, value in reversed(self.undo):
             put(owner, name, value)
         for names, old in self.undo_copies:

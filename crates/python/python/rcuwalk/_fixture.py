@@ -60,7 +60,7 @@ class FakeFilesystem:
         self._patcher = _patch.Patcher(self.task, allow_escape)
         self._lay_out(tmpdir)
 
-    def _lay_out(self, tmpdir):
+    def _lay_out(self, tmpdir: Any) -> None:
         root = self.root
         for path, mode in [("/tmp", 0o1777), ("/home", 0o755), ("/root", 0o700), ("/dev", 0o755)]:
             root.mkdir(path, mode)
@@ -74,11 +74,11 @@ class FakeFilesystem:
 
     # Coming and going.
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self._patcher.__enter__()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         self._patcher.__exit__(*exception)
 
     def pause(self) -> None:
@@ -114,7 +114,7 @@ class FakeFilesystem:
         """From now on, the code under test is this user."""
         self._current().cred = Cred(uid, gid, list(groups), caps)
 
-    def _current(self):
+    def _current(self) -> Any:
         return _patch._task() or self._patcher.task
 
     def home(self, path: StrOrBytesPath, uid: int, gid: int | None = None) -> None:
@@ -168,7 +168,7 @@ class FakeFilesystem:
                 self.root.close(fd)
         return self._own(path, uid, gid, mode)
 
-    def _make_above(self, path):
+    def _make_above(self, path: Any) -> None:
         """The directories above, each as root would make them with the usual umask."""
         missing, above = [], os.path.dirname(path)
         while not self.root.exists(above):
@@ -177,7 +177,7 @@ class FakeFilesystem:
         for directory in reversed(missing):
             self.root.mkdir(directory, 0o755)
 
-    def _own(self, path, uid, gid, mode):
+    def _own(self, path: str, uid: int | None, gid: int | None, mode: int) -> str:
         if uid is not None or gid is not None:
             self.root.chown(path, -1 if uid is None else uid, -1 if gid is None else gid)
             # Root's chown took set-id bits away.
@@ -234,7 +234,7 @@ class FakeFilesystem:
                 is_dir = os.path.isdir(path)
             (self.add_real_directory if is_dir else self.add_real_file)(path, read_only)
 
-    def _protect(self, target):
+    def _protect(self, target: Any) -> None:
         self.root.mount(target, target, flags=_MS_BIND)
         self.root.mount("", target, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY)
 

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ._rcuwalk import FdOrPath
@@ -55,7 +55,7 @@ class FileIO(io.RawIOBase):
     _fd = -1
     _closefd = True
 
-    def __init__(self, task, file, mode="r", closefd=True, opener=None):
+    def __init__(self, task: Any, file: Any, mode: Any = "r", closefd: Any = True, opener: Any = None) -> None:
         if "t" in mode:
             raise ValueError(f"invalid mode: {mode}")
         self._mode, flags, self._reads, self._writes, _binary, appends = parse_mode(mode.replace("b", "") + "b")
@@ -91,31 +91,31 @@ class FileIO(io.RawIOBase):
                 task.close(fd)
             raise
 
-    def _open_fd(self):
+    def _open_fd(self) -> Any:
         fd = self._fd
         if fd < 0:
             raise ValueError("I/O operation on closed file")
         return fd
 
-    def _dealloc_warn(self, source):
+    def _dealloc_warn(self, source: Any) -> None:
         """Called by the buffered layers when nobody has closed them."""
         if self._fd >= 0 and self._closefd:
             warnings.warn(f"unclosed file {source!r}", ResourceWarning, stacklevel=2, source=source)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._fd >= 0 and self._closefd:
             self._dealloc_warn(self)
             self.close()
 
-    def __getstate__(self):
+    def __getstate__(self) -> None:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
-    def __repr__(self):
+    def __repr__(self) -> Any:
         if self._fd < 0:
             return "<rcuwalk.FileIO [closed]>"
         return f"<rcuwalk.FileIO name={self.name!r} mode={self.mode!r} closefd={self._closefd}>"
 
-    def close(self):
+    def close(self) -> None:
         fd, self._fd = self._fd, -1
         try:
             super().close()
@@ -123,25 +123,25 @@ class FileIO(io.RawIOBase):
             if fd >= 0 and self._closefd:
                 self._task.close(fd)
 
-    def fileno(self):
+    def fileno(self) -> Any:
         # numpy asks this way whether C may have the descriptor, which is none of the machine's; if not, it calls read and write.
         if sys._getframe(1).f_code.co_name == "isfileobj":
             raise io.UnsupportedOperation("fileno")
         return self._open_fd()
 
-    def isatty(self):
+    def isatty(self) -> Any:
         self._open_fd()
         return False
 
-    def readable(self):
+    def readable(self) -> Any:
         self._open_fd()
         return self._reads
 
-    def writable(self):
+    def writable(self) -> Any:
         self._open_fd()
         return self._writes
 
-    def seekable(self):
+    def seekable(self) -> Any:
         fd = self._open_fd()
         try:
             self._task.lseek(fd, 0, os.SEEK_CUR)
@@ -149,37 +149,37 @@ class FileIO(io.RawIOBase):
             return False
         return True
 
-    def _readable_fd(self):
+    def _readable_fd(self) -> Any:
         fd = self._open_fd()
         if not self._reads:
             raise io.UnsupportedOperation("File not open for reading")
         return fd
 
-    def read(self, size=-1):
+    def read(self, size: Any = -1) -> Any:
         fd = self._readable_fd()
         if size is None or size < 0:
             return self._task.readall(fd)
         return self._task.read(fd, size)
 
-    def readall(self):
+    def readall(self) -> Any:
         return self._task.readall(self._readable_fd())
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: Any) -> Any:
         return self._task.readinto(self._readable_fd(), buffer)
 
-    def write(self, data):
+    def write(self, data: Any) -> Any:
         fd = self._open_fd()
         if not self._writes:
             raise io.UnsupportedOperation("File not open for writing")
         return self._task.write(fd, data)
 
-    def seek(self, offset, whence=os.SEEK_SET):
+    def seek(self, offset: Any, whence: int = os.SEEK_SET) -> Any:
         return self._task.lseek(self._open_fd(), offset, whence)
 
-    def tell(self):
+    def tell(self) -> Any:
         return self._task.lseek(self._open_fd(), 0, os.SEEK_CUR)
 
-    def truncate(self, size=None):
+    def truncate(self, size: Any = None) -> Any:
         fd = self._open_fd()
         if not self._writes:
             raise io.UnsupportedOperation("File not open for writing")
@@ -189,12 +189,12 @@ class FileIO(io.RawIOBase):
         return size
 
     @property
-    def closefd(self):
+    def closefd(self) -> Any:
         """Whether closing this closes the descriptor."""
         return self._closefd
 
     @property
-    def mode(self):
+    def mode(self) -> Any:
         """As `io.FileIO` says it."""
         return self._mode
 
@@ -230,10 +230,10 @@ def open_file(
             buffering = -1
     elif buffering == 0:
         raise ValueError("can't have unbuffered text I/O")
-    raw: Any = FileIO(task, file, mode.replace("t", ""), closefd, opener)
+    raw = FileIO(task, file, mode.replace("t", ""), closefd, opener)
     if buffering == 0:
-        return raw
-    result = raw
+        return cast("IO[Any]", raw)
+    result: Any = raw
     try:
         size = max(min(raw._blksize, 8192), 4096) if buffering in (-1, 1) else buffering
         if reads and writes:
@@ -249,4 +249,4 @@ def open_file(
     except BaseException:
         result.close()
         raise
-    return result
+    return cast("IO[Any]", result)

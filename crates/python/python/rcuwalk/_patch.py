@@ -24,13 +24,16 @@ import tempfile
 import threading
 import types
 
+from collections.abc import Iterator
+from typing import Any
+
 from . import _copies, _escape
 from ._io import FileIO, open_file
 from ._rcuwalk import DirEntry
 
 FD_BASE = 1 << 28
 
-_real: dict[str, object] = {}
+_real: dict[str, Any] = {}
 _stack: list["Patcher"] = []
 _lock = threading.RLock()
 
@@ -39,7 +42,7 @@ class _Thread(threading.local):
     """What one thread has asked for."""
 
     real = 0
-    tasks: tuple = ()
+    tasks: tuple[Any, ...] = ()
 
 
 _thread = _Thread()
@@ -66,7 +69,7 @@ _DEVICES = {os.makedev(1, minor): path for minor, path in [(3, "/dev/null"), (5,
 _DEVICES |= {os.makedev(1, 8): "/dev/random", os.makedev(1, 9): "/dev/urandom", os.makedev(5, 0): "/dev/tty"}
 
 
-def _task():
+def _task() -> Any:
     """The task that the calling thread acts as; `None` for the machine itself."""
     if _thread.real or not _stack:
         return None
@@ -77,20 +80,20 @@ def _task():
     return _stack[-1].task
 
 
-def _is_fake(fd):
+def _is_fake(fd: Any) -> Any:
     return isinstance(fd, int) and fd >= FD_BASE
 
 
-def _of_path(name, real):
-    def call(*args, **kwargs):
+def _of_path(name: Any, real: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         task = _task()
         return real(*args, **kwargs) if task is None else getattr(task, name)(*args, **kwargs)
 
     return call
 
 
-def _of_either(name, real):
-    def call(*args, **kwargs):
+def _of_either(name: Any, real: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         task = _task()
         if task is None or (args and isinstance(args[0], int) and args[0] < FD_BASE):
             return real(*args, **kwargs)
@@ -99,15 +102,15 @@ def _of_either(name, real):
     return call
 
 
-def _fd_of(value):
+def _fd_of(value: Any) -> Any:
     if isinstance(value, int):
         return value
     fileno = getattr(value, "fileno", None)
     return fileno() if callable(fileno) else value
 
 
-def _of_fd(name, real):
-    def call(fd, *args, **kwargs):
+def _of_fd(name: Any, real: Any) -> Any:
+    def call(fd: Any, *args: Any, **kwargs: Any) -> Any:
         number = fd if isinstance(fd, int) else _fd_of(fd)
         if not _is_fake(number):
             return real(fd, *args, **kwargs)
@@ -118,15 +121,15 @@ def _of_fd(name, real):
     return call
 
 
-def _owner():
+def _owner() -> Any:
     return _stack[-1].task if _stack else _last[0]
 
 
 # The task whose descriptors may still be open after the last patcher has gone.
-_last: list = [None]
+_last: list[Any] = [None]
 
 
-def _open(path, flags, mode=0o777, *, dir_fd=None):
+def _open(path: Any, flags: Any, mode: Any = 0o777, *, dir_fd: Any = None) -> Any:
     """Open a file for low level IO.  Returns a file descriptor (integer)."""
     task = _task()
     if task is None:
@@ -140,7 +143,7 @@ def _open(path, flags, mode=0o777, *, dir_fd=None):
         return _real["os.open"](device, flags & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL), mode)
 
 
-def _device(task, path, dir_fd=None):
+def _device(task: Any, path: Any, dir_fd: Any = None) -> Any:
     """The device of the machine that a device of the task stands for."""
     try:
         status = task.stat(path, dir_fd=dir_fd)
@@ -150,8 +153,8 @@ def _device(task, path, dir_fd=None):
 
 
 def _builtin_open(
-    file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None
-):
+    file: Any, mode: Any = "r", buffering: Any = -1, encoding: Any = None, errors: Any = None, newline: Any = None, closefd: Any = True, opener: Any = None
+) -> Any:
     """Open file and return a stream.  Raise OSError upon failure."""
     task = _task()
     if isinstance(file, int):
@@ -172,11 +175,11 @@ def _builtin_open(
         return _real["io.open"](device, mode.replace("x", "w"), buffering, encoding, errors, newline)
 
 
-def _open_with(task, file, mode, buffering, encoding, errors, newline, closefd, opener):
+def _open_with(task: Any, file: Any, mode: Any, buffering: Any, encoding: Any, errors: Any, newline: Any, closefd: Any, opener: Any) -> Any:
     """With an opener, whose descriptor may be the machine's."""
     opened = []
 
-    def remember(path, flags):
+    def remember(path: Any, flags: Any) -> Any:
         fd = opener(path, flags)
         opened.append(fd)
         return fd
@@ -184,7 +187,7 @@ def _open_with(task, file, mode, buffering, encoding, errors, newline, closefd, 
     class _Machine(Exception):
         pass
 
-    def only_ours(path, flags):
+    def only_ours(path: Any, flags: Any) -> Any:
         fd = remember(path, flags)
         if isinstance(fd, int) and 0 <= fd < FD_BASE:
             raise _Machine
@@ -197,28 +200,28 @@ def _open_with(task, file, mode, buffering, encoding, errors, newline, closefd, 
         return _real["io.open"](file, mode, buffering, encoding, errors, newline, True, lambda _path, _flags: fd)
 
 
-def _open_code(path):
+def _open_code(path: Any) -> Any:
     """Opens the provided file with the intent to import the contents."""
     if not isinstance(path, str):
         raise TypeError(f"open_code() argument 'path' must be str, not {type(path).__name__}")
     return _builtin_open(path, "rb")
 
 
-def _dup2(fd, fd2, inheritable=True):
+def _dup2(fd: Any, fd2: int, inheritable: bool = True) -> Any:
     """Duplicate file descriptor."""
     if _is_fake(fd) and _is_fake(fd2):
         return (_task() or _owner()).dup2(fd, fd2, inheritable)
     return _real["os.dup2"](fd, fd2, inheritable)
 
 
-def _closerange(fd_low, fd_high):
+def _closerange(fd_low: Any, fd_high: Any) -> None:
     """Closes all file descriptors in [fd_low, fd_high), ignoring errors."""
     _real["os.closerange"](fd_low, min(fd_high, FD_BASE))
     if fd_high > FD_BASE:
         (_task() or _owner()).closerange(max(fd_low, FD_BASE), fd_high)
 
 
-def _sendfile(out_fd, in_fd, offset, count):
+def _sendfile(out_fd: Any, in_fd: Any, offset: Any, count: int) -> Any:
     """Copy count bytes from file descriptor in_fd to file descriptor out_fd."""
     if not _is_fake(out_fd) and not _is_fake(in_fd):
         return _real["os.sendfile"](out_fd, in_fd, offset, count)
@@ -228,7 +231,7 @@ def _sendfile(out_fd, in_fd, offset, count):
     return _crossing(task, in_fd, out_fd, count, offset, None)
 
 
-def _copy_file_range(src, dst, count, offset_src=None, offset_dst=None):
+def _copy_file_range(src: Any, dst: Any, count: int, offset_src: int | None = None, offset_dst: int | None = None) -> Any:
     """Copy count bytes from one file descriptor to another."""
     if not _is_fake(src) and not _is_fake(dst):
         return _real["os.copy_file_range"](src, dst, count, offset_src, offset_dst)
@@ -238,7 +241,7 @@ def _copy_file_range(src, dst, count, offset_src=None, offset_dst=None):
     return _crossing(task, src, dst, count, offset_src, offset_dst)
 
 
-def _splice(src, dst, count, offset_src=None, offset_dst=None, flags=0):
+def _splice(src: Any, dst: Any, count: int, offset_src: int | None = None, offset_dst: int | None = None, flags: Any = 0) -> Any:
     """Transfer count bytes from one pipe to a descriptor or vice versa without copying."""
     if not _is_fake(src) and not _is_fake(dst):
         return _real["os.splice"](src, dst, count, offset_src, offset_dst, flags)
@@ -249,7 +252,7 @@ def _splice(src, dst, count, offset_src=None, offset_dst=None, flags=0):
     return _crossing(_task() or _owner(), src, dst, count, offset_src, offset_dst)
 
 
-def _crossing(task, source, out, count, offset_src, offset_dst):
+def _crossing(task: Any, source: Any, out: Any, count: int, offset_src: int | None, offset_dst: int | None) -> Any:
     """Copies between the machine and the task."""
     read, pread = (task.read, task.pread) if _is_fake(source) else (_real["os.read"], _real["os.pread"])
     write, pwrite = (task.write, task.pwrite) if _is_fake(out) else (_real["os.write"], _real["os.pwrite"])
@@ -259,7 +262,7 @@ def _crossing(task, source, out, count, offset_src, offset_dst):
     return write(out, data) if offset_dst is None else pwrite(out, data, offset_dst)
 
 
-def _lockf(fd, command, length):
+def _lockf(fd: Any, command: int, length: int) -> Any:
     """Apply, test or remove a POSIX lock on an open file descriptor."""
     if not _is_fake(fd):
         return _real["os.lockf"](fd, command, length)
@@ -275,7 +278,7 @@ _PATHCONF |= {"PC_PIPE_BUF": 4096, "PC_CHOWN_RESTRICTED": 1, "PC_NO_TRUNC": 1, "
 _PATHCONF |= {"PC_REC_MIN_XFER_SIZE": 4096, "PC_REC_XFER_ALIGN": 4096, "PC_ALLOC_SIZE_MIN": 4096}
 
 
-def _pathconf(path, name):
+def _pathconf(path: Any, name: Any) -> Any:
     """Return the configuration limit name for the file or directory path."""
     task = _task() if not isinstance(path, int) else (_task() or _owner()) if _is_fake(path) else None
     if task is None:
@@ -290,7 +293,7 @@ def _pathconf(path, name):
     return _PATHCONF.get(names[0], -1)
 
 
-def _select(rlist, wlist, xlist, timeout=None):
+def _select(rlist: Any, wlist: Any, xlist: Any, timeout: Any = None) -> Any:
     """Wait until one or more file descriptors are ready for some kind of I/O."""
     rlist, wlist, xlist = list(rlist), list(wlist), list(xlist)
     ours = [[item for item in items if _is_fake(_fd_of(item))] for items in (rlist, wlist)]
@@ -304,7 +307,7 @@ def _select(rlist, wlist, xlist, timeout=None):
     return tuple([item for item in items if id(item) in ids] for items, ids in zip((rlist, wlist, xlist), ready))
 
 
-def _fork_exec(args, executables, close_fds, pass_fds, cwd, *rest):
+def _fork_exec(args: Any, executables: Any, close_fds: Any, pass_fds: Any, cwd: Any, *rest: Any) -> Any:
     """Spawn a fresh new child process."""
     if _must_stay():
         _escape.refuse(f"a child process would run {args!r}, which sees the machine's files,")
@@ -317,13 +320,13 @@ def _fork_exec(args, executables, close_fds, pass_fds, cwd, *rest):
     return _real["_posixsubprocess.fork_exec"](args, executables, close_fds, pass_fds, cwd, *rest)
 
 
-def _spawnvef(mode, file, args, env, func):
+def _spawnvef(mode: Any, file: Any, args: Any, env: Any, func: Any) -> Any:
     if _must_stay():
         _escape.refuse(f"os.spawn would run {file!r}, which sees the machine's files,")
     return _real["os._spawnvef"](mode, file, args, env, func)
 
 
-def _must_stay():
+def _must_stay() -> Any:
     """Whether the calling thread sees a task's files, and may not leave them."""
     return _task() is not None and not _stack[-1].allow_escape
 
@@ -331,23 +334,23 @@ def _must_stay():
 class _FileIOType(type):
     """`io.FileIO` for both: the machine's files and the task's."""
 
-    def __new__(cls, name, bases, names):
+    def __new__(cls, name: Any, bases: Any, names: Any) -> Any:
         if not bases:
             return super().__new__(cls, name, bases, names)
         # Who derives a class from it means the machine's.
         ours = tuple(_real["io.FileIO"] if base is _AnyFileIO else base for base in bases)
         return types.new_class(name, ours, exec_body=lambda into: into.update(names))
 
-    def __call__(cls, file, mode="r", closefd=True, opener=None):
+    def __call__(cls, file: Any, mode: Any = "r", closefd: Any = True, opener: Any = None) -> Any:
         task = _task()
         if task is None or (isinstance(file, int) and file < FD_BASE):
             return _real["io.FileIO"](file, mode, closefd, opener)
         return FileIO(task, file, mode, closefd, opener)
 
-    def __instancecheck__(cls, instance):
+    def __instancecheck__(cls, instance: Any) -> Any:
         return isinstance(instance, (FileIO, _real["io.FileIO"]))
 
-    def __subclasscheck__(cls, subclass):
+    def __subclasscheck__(cls, subclass: Any) -> Any:
         return issubclass(subclass, (FileIO, _real["io.FileIO"]))
 
 
@@ -358,20 +361,20 @@ class _AnyFileIO(metaclass=_FileIOType):
 class _DirEntryType(type):
     """`os.DirEntry` for both: the machine's entries and the task's."""
 
-    def __instancecheck__(cls, instance):
+    def __instancecheck__(cls, instance: Any) -> Any:
         return isinstance(instance, (DirEntry, _real["os.DirEntry"]))
 
-    def __subclasscheck__(cls, subclass):
+    def __subclasscheck__(cls, subclass: Any) -> Any:
         return issubclass(subclass, (DirEntry, _real["os.DirEntry"]))
 
 
 class _AnyDirEntry(metaclass=_DirEntryType):
     """Stands in the place of `os.DirEntry`."""
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
 
-def _replacements():
+def _replacements() -> Iterator[Any]:
     """Every function that is replaced: module, name, replacement."""
     for names, make in ((_PATHS, _of_path), (_EITHER, _of_either), (_FDS, _of_fd), (_PROCESS, _of_path)):
         for name in names:
@@ -406,8 +409,8 @@ def _replacements():
 class _Functions:
     """The functions that are replaced, and their replacements."""
 
-    def __init__(self):
-        self.fakes = {}
+    def __init__(self) -> None:
+        self.fakes: dict[int, tuple[Any, Any]] = {}
         for module, name, fake in _replacements():
             real = getattr(module, name)
             _real[f"{module.__name__}.{name}"] = real
@@ -437,17 +440,17 @@ class Patcher:
     The task must have been made with `fd_base=FD_BASE`. Patchers may be nested; the innermost counts.
     """
 
-    def __init__(self, task, allow_escape=False):
+    def __init__(self, task: Any, allow_escape: Any = False) -> None:
         self._tasks = [task]
-        self._thread_id = None
+        self._thread_id: int | None = None
         self.allow_escape = allow_escape
 
     @property
-    def task(self):
+    def task(self) -> Any:
         """The task that threads act as which have not become another."""
         return self._tasks[-1]
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         with _lock:
             if self in _stack:
                 raise RuntimeError("this patcher is entered already")
@@ -466,7 +469,7 @@ class Patcher:
                 _stack.append(self)
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         with _lock:
             if self not in _stack:
                 return
@@ -476,7 +479,7 @@ class Patcher:
                 _installed.pop().remove()
 
     @contextlib.contextmanager
-    def acting_as(self, task):
+    def acting_as(self, task: Any) -> Iterator[Any]:
         """For the calling thread, and for threads that have not become another if this is the thread of the patcher."""
         if threading.get_ident() == self._thread_id:
             self._tasks.append(task)
@@ -494,7 +497,7 @@ class Patcher:
 
 
 @contextlib.contextmanager
-def real_files():
+def real_files() -> Iterator[Any]:
     """In this block, the calling thread sees the files of the machine."""
     _thread.real += 1
     try:

@@ -104,9 +104,9 @@ class Task(_rcuwalk.Task):
             return False
         return True
 
-    def _is(self, path, kind, look):
+    def _is(self, path: Any, kind: int, look: Any) -> bool:
         try:
-            return _stat.S_IFMT(look(path).st_mode) == kind
+            return bool(_stat.S_IFMT(look(path).st_mode) == kind)
         except (OSError, ValueError):
             return False
 
@@ -230,8 +230,9 @@ class Task(_rcuwalk.Task):
         finally:
             self.close(fd)
 
-    def _fwalk(self, fd, top, topdown, onerror, follow):
-        dirs, files = [], []
+    def _fwalk(self, fd: Any, top: Any, topdown: Any, onerror: Any, follow: Any) -> Iterator[Any]:
+        dirs: list[Any] = []
+        files: list[Any] = []
         as_bytes = isinstance(top, bytes)
         with self.scandir(fd) as entries:
             for entry in entries:
@@ -292,14 +293,14 @@ class Task(_rcuwalk.Task):
             if path:
                 yield os.fsencode(path) if isinstance(pathname, bytes) else path
 
-    def _names(self, path):
+    def _names(self, path: Any) -> Any:
         try:
             with self.scandir(path or ".") as entries:
                 return [(entry.name, entry.is_symlink()) for entry in entries]
         except OSError:
             return []
 
-    def _glob(self, root, base, parts, recursive, hidden):
+    def _glob(self, root: Any, base: Any, parts: Any, recursive: Any, hidden: Any) -> Iterator[Any]:
         if not parts:
             yield base
             return
@@ -343,7 +344,7 @@ class Task(_rcuwalk.Task):
             if not ignore_errors:
                 raise
 
-    def _rmtree(self, fd):
+    def _rmtree(self, fd: Any) -> None:
         for entry in self.scandir(fd):
             if entry.is_dir(follow_symlinks=False):
                 inner = self.open(entry.name, _DIRECTORY, dir_fd=fd)

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 
-def _files():
+def _files() -> Any:
     """The module that patches, if a test has used it."""
     return sys.modules.get("rcuwalk._patch")
 
 
 # The file systems that stand in the place of the machine's, the innermost last.
-_active = []
+_active: list[Any] = []
 # Temporary directories that pytest has made for a test, and the one they are all in.
-_TEMPORARY = pytest.StashKey[list]()
+_TEMPORARY = pytest.StashKey[list[str]]()
 _BASE = pytest.StashKey[str]()
 
 
 @pytest.fixture
-def rcuwalk_fs(request):
+def rcuwalk_fs(request: Any) -> Iterator[Any]:
     """A fresh file system in the place of the machine's; the code under test is root unless it says otherwise."""
     from rcuwalk._fixture import FakeFilesystem
 
@@ -41,12 +43,13 @@ def rcuwalk_fs(request):
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_fixture_setup(fixturedef, request):
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Any:
     """`tmp_path` and its like are made on the machine, where pytest looks for them later, and are empty directories here."""
     name = fixturedef.argname
     if name not in ("tmp_path", "tmpdir", "tmp_path_factory"):
         return (yield)
     patch = _files()
+    value: Any
     if patch is None:
         value = yield
     else:
@@ -63,15 +66,15 @@ def pytest_fixture_setup(fixturedef, request):
     return value
 
 
-def pytest_configure(config):
+def pytest_configure(config: Any) -> None:
     config.addinivalue_line("markers", "rcuwalk_fs(**settings): settings of the fixture of this name")
 
 
-def _about_the_machine(hook):
+def _about_the_machine(hook: Any) -> Any:
     """What pytest itself does with files while the fixture is active: it reads sources for its reports."""
 
     @functools.wraps(hook)
-    def wrapper(*args):
+    def wrapper(*args: Any) -> Iterator[Any]:
         patch = _files()
         if patch is None:
             return (yield)
@@ -82,16 +85,16 @@ def _about_the_machine(hook):
 
 
 @_about_the_machine
-def pytest_runtest_makereport(item, call): ...
+def pytest_runtest_makereport(item: Any, call: Any) -> None: ...
 
 
 @_about_the_machine
-def pytest_exception_interact(node, call, report): ...
+def pytest_exception_interact(node: Any, call: Any, report: Any) -> None: ...
 
 
 @_about_the_machine
-def pytest_runtest_logreport(report): ...
+def pytest_runtest_logreport(report: Any) -> None: ...
 
 
 @_about_the_machine
-def pytest_assertrepr_compare(config, op, left, right): ...
+def pytest_assertrepr_compare(config: Any, op: Any, left: Any, right: Any) -> None: ...
