@@ -9,12 +9,12 @@ use crate::dcache::Seen;
 use crate::dcache::inode::flags;
 use crate::file::{FileMode, Opening};
 use crate::kernel::WalkMode;
-use crate::kernel::trace::Rule;
 use crate::mount::{self, Path};
 use crate::namei::getname::check_name;
 use crate::namei::{
     At, Candidate, Known, Last, LastType, Lookup, Nameidata, Position, Question, Step, Stop, Walk, Walker,
 };
+use crate::perm::fact::Rule;
 use crate::perm::{self, InodeAttr, MAY_EXEC, MAY_OPEN, MAY_READ, MAY_WRITE};
 use crate::task::Task;
 use rcuwalk_sync::Handle;

@@ -22,8 +22,9 @@ use crate::dcache::ispace::InodeSpace;
 use crate::dcache::pages::PageBudget;
 use crate::dcache::store::{InodeInit, Namespace, Store, Table};
 use crate::kernel::Kernel;
-use crate::kernel::trace::{Rule, Spot};
+use crate::kernel::trace::Spot;
 use crate::namei::{Bail, Position};
+use crate::perm::fact::Rule;
 use crate::perm::{self, InodeAttr, watched};
 use rcuwalk_sync::lock::RwLock;
 use rcuwalk_sync::{

@@ -55,11 +55,12 @@ use crate::dcache::store::Store;
 use crate::dcache::{Look, Meta, Name, Seen};
 use crate::file::File;
 use crate::file::fs_struct::{FsStruct, Place};
-use crate::kernel::trace::{Event, Rule};
+use crate::kernel::trace::Event;
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::namei::getname::check_name;
 use crate::namei::pathtable::Led;
+use crate::perm::fact::Rule;
 use crate::perm::{self, MAY_EXEC};
 use rcuwalk_sync::{Handle, Racy32, step};
 

@@ -12,7 +12,7 @@ use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{INVALID_ID, S_IRWXUGO, XATTR_SIZE_MAX};
 use crate::cred::Cred;
 use crate::cred::userns::UserNamespace;
-use crate::kernel::trace::{Class, Fact, Unwatched, Watch};
+use crate::perm::fact::{Class, Fact, Unwatched, Watch};
 
 /// Tag: the owner.
 pub const ACL_USER_OBJ: u16 = 0x01;

@@ -13,10 +13,11 @@ use crate::base::uapi::{
     CAP_FOWNER, CAP_FSETID, INVALID_ID, S_IFIFO, S_IFMT, S_IFREG, S_ISVTX, S_IWGRP, S_IWOTH, S_IXUGO,
 };
 use crate::cred::Cred;
-use crate::kernel::trace::Unwatched;
 use crate::perm::acl::AclEntry;
+use crate::perm::fact::Unwatched;
 
 pub mod acl;
+pub(crate) mod fact;
 pub mod setattr;
 pub(crate) mod watched;
 

@@ -14,8 +14,8 @@ use crate::base::uapi::{
 };
 use crate::cred::Cred;
 use crate::cred::userns::{IdView, UserNamespace};
-use crate::kernel::trace::{Unwatched, Watch};
 use crate::perm::acl::{Acl, UncheckedAcl};
+use crate::perm::fact::{Unwatched, Watch};
 use crate::perm::{
     AclSource, IFLAG_APPEND, IFLAG_IMMUTABLE, InodeAttr, MAY_WRITE, capable_wrt_inode_uidgid,
     in_group_or_capable, owner_or_capable, watched,

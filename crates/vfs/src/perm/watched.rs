@@ -6,8 +6,8 @@ use super::*;
 use crate::base::uapi::{
     CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, S_IRWXG, S_ISGID, S_ISUID, S_IXGRP, s_isdir, s_islnk, s_isreg,
 };
-use crate::kernel::trace::{Class, Fact, Held, Rule, Watch};
 use crate::perm::acl::watched_acl_permission;
+use crate::perm::fact::{Class, Fact, Held, Rule, Watch};
 
 /// [`super::inode_permission`].
 #[inline]
