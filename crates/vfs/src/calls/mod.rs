@@ -4,6 +4,7 @@ pub(crate) mod attr;
 pub(crate) mod dirops;
 mod fileattr;
 pub(crate) mod io;
+pub(crate) mod locks;
 pub(crate) mod namespace;
 mod open;
 pub(crate) mod procfs;

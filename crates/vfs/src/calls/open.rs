@@ -596,7 +596,7 @@ impl Task {
             (true, false) if writers == 0 && !op.has(O_NONBLOCK) => return Err(Errno::EAGAIN),
             _ => {}
         }
-        store.count_fifo_ends(&ns, inode, mode, 1);
+        store.count_fifo_ends(&ns, inode, [mode.read, mode.write], 1);
         Ok(())
     }
 

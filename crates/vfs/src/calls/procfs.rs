@@ -7,15 +7,16 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
-use crate::calls::namespace::MntNamespace;
 use crate::cred::Cred;
 use crate::cred::userns::{IdKind, UserNamespace};
 use crate::dcache::inode::Times;
 use crate::dcache::store::InodeInit;
-use crate::file::{FileMode, FileRef, Opening};
+use crate::file::{FileMode, Opening};
+use crate::kernel::mount_tree::MntNamespace;
+use crate::kernel::owners::{FileRef, FsOwner, FsUse};
+use crate::kernel::proc::ProcNode;
 use crate::mount::{Path, ROOTFS_MOUNT};
 use crate::task::Task;
-use crate::task::fork::{FsOwner, FsUse};
 use std::sync::Arc;
 
 /// A file of `/proc/PID`.
@@ -31,15 +32,6 @@ pub enum ProcFile {
     GidMap,
     /// `setgroups` of the user namespace: `allow` or `deny` is to be written.
     Setgroups,
-}
-
-/// What a descriptor of [`Task::open_proc`] stands for.
-#[derive(Debug)]
-pub(crate) enum ProcNode {
-    UserNs(Arc<UserNamespace>),
-    MntNs(Arc<MntNamespace>),
-    IdMap(Arc<UserNamespace>, IdKind),
-    Setgroups(Arc<UserNamespace>),
 }
 
 impl Task {

@@ -4,10 +4,10 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
-use crate::dcache::pages::PAGE_SIZE;
 use crate::mount::{self, Path};
 use crate::namei::{At, Lookup};
 use crate::task::Task;
+use crate::tmpfs::pages::PAGE_SIZE;
 
 /// What statfs(2) reports.
 #[repr(C)]

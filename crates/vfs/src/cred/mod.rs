@@ -13,6 +13,7 @@
 //! identity of the object (linkat with `AT_EMPTY_PATH`) and nowhere else.
 
 pub(crate) mod commoncap;
+pub(crate) mod ucounts;
 pub mod userns;
 
 use std::ops::{BitAnd, BitOr, Sub};

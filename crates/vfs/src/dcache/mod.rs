@@ -4,9 +4,9 @@
 //! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
 //! cache lines.
 
+pub(crate) mod feed;
 pub(crate) mod inode;
-pub(crate) mod ispace;
-pub mod pages;
+pub(crate) mod pathtable;
 pub(crate) mod stamps;
 pub(crate) mod store;
 
@@ -277,6 +277,21 @@ impl Tree<'_> {
 }
 
 impl Store {
+    /// Whether `dentry` is `above`, or lies below it; for callers that hold the lock, or repeat.
+    ///
+    /// Kernel: fs/dcache.c `is_subdir()`.
+    pub(crate) fn is_subdir(&self, dentry: Handle, above: Handle) -> bool {
+        let mut at = dentry;
+        while at != above {
+            let parent = self.dentry(at).parent.get();
+            if parent == at {
+                return false;
+            }
+            at = parent;
+        }
+        true
+    }
+
     /// [`Tree::d_lookup_rcu`].
     pub(crate) fn d_lookup_rcu(&self, parent: Handle, name: Name<'_>) -> Look {
         self.tree().d_lookup_rcu(parent, name)

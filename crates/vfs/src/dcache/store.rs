@@ -4,17 +4,17 @@
 //! the kernel's `i_rwsem`s, `rename_lock` and `d_lock`s in one (`docs/locking.md` says why, and what it costs).
 
 use crate::base::errno::{Errno, Result};
+use crate::base::table::Table;
 use crate::base::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
+use crate::dcache::feed::Feed;
 use crate::dcache::inode::{Inode, InodeRest, Times, Touch, flags};
-use crate::dcache::ispace::{CountedXattrs, Xattrs};
-use crate::dcache::pages::{FileData, PageBudget};
+use crate::dcache::pathtable::PathTable;
 use crate::dcache::stamps::Stamps;
 use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
-use crate::file::FileMode;
 use crate::mount::MountState;
-use crate::namei::pathtable::PathTable;
 use crate::perm::acl::{Acl, AclEntry};
-use crate::trees::changes::Feed;
+use crate::tmpfs::ispace::{CountedXattrs, Xattrs};
+use crate::tmpfs::pages::{FileData, PageBudget};
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
@@ -77,51 +77,6 @@ pub(crate) struct Namespace {
     pub(crate) mnt: MountState,
     /// What changed, for whoever keeps the tree elsewhere.
     pub(crate) feed: Option<Box<Feed>>,
-}
-
-/// Values by small number. Number 0 means none.
-#[derive(Debug)]
-pub(crate) struct Table<T> {
-    values: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Table { values: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Table<T> {
-    /// Keeps `value` and gives its number.
-    pub(crate) fn insert(&mut self, value: T) -> Result<u32> {
-        if let Some(at) = self.free.pop() {
-            self.values[at as usize - 1] = Some(value);
-            return Ok(at);
-        }
-        self.values.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        self.values.push(Some(value));
-        u32::try_from(self.values.len()).map_err(|_| Errno::ENOSPC)
-    }
-
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
-        self.values.get((at as usize).wrapping_sub(1))?.as_ref()
-    }
-
-    /// Every value.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.values.iter().flatten()
-    }
-
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
-        self.values.get_mut((at as usize).wrapping_sub(1))?.as_mut()
-    }
-
-    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
-        let value = self.values.get_mut((at as usize).wrapping_sub(1))?.take()?;
-        self.free.push(at);
-        Some(value)
-    }
 }
 
 /// The name space lock, held. Functions that change the tree ask for it as proof.
@@ -863,14 +818,14 @@ impl Store {
         [rest.first_child.get(), rest.last_child.get()]
     }
 
-    /// Adds `by` to the counts of [`fifo_ends`](Self::fifo_ends) that this mode counts in.
-    pub(crate) fn count_fifo_ends(&self, ns: &Namespace, inode: Handle, mode: FileMode, by: i32) {
+    /// Adds `by` to those counts of [`fifo_ends`](Self::fifo_ends) that `open` says.
+    pub(crate) fn count_fifo_ends(&self, ns: &Namespace, inode: Handle, open: [bool; 2], by: i32) {
         let [readers, writers] = self.fifo_ends(ns, inode);
         let rest = self.inode_rest(inode);
-        if mode.read {
+        if open[0] {
             rest.first_child.set(readers.saturating_add_signed(by));
         }
-        if mode.write {
+        if open[1] {
             rest.last_child.set(writers.saturating_add_signed(by));
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{NAME_MAX, PATH_MAX};
-use crate::exec::Exec;
 use crate::task::Task;
+use crate::task::program::Exec;
 
 /// A C library, which decides how a program is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

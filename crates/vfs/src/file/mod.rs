@@ -7,10 +7,9 @@ pub(crate) mod locks;
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::FD_CLOEXEC;
-use crate::calls::procfs::ProcNode;
 use crate::cred::Cred;
 use crate::dcache::store::Contents;
-use crate::kernel::Kernel;
+use crate::kernel::proc::ProcNode;
 use crate::mount::Path;
 use rcuwalk_sync::lock::{Mutex, SpinGuard, SpinLock};
 use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, thread_number};
@@ -489,36 +488,5 @@ impl Files {
             .flatten()
             .map(|slot| slot.file)
             .collect()
-    }
-}
-
-/// A file borrowed from a table for one call.
-pub(crate) struct FileRef<'a> {
-    kernel: &'a Kernel,
-    file: Option<FileArc>,
-}
-
-impl<'a> FileRef<'a> {
-    pub(crate) fn new(kernel: &'a Kernel, file: FileArc) -> Self {
-        FileRef { kernel, file: Some(file) }
-    }
-}
-
-impl std::ops::Deref for FileRef<'_> {
-    type Target = FileArc;
-
-    fn deref(&self) -> &FileArc {
-        match &self.file {
-            Some(file) => file,
-            None => unreachable!("taken only by drop"),
-        }
-    }
-}
-
-impl Drop for FileRef<'_> {
-    fn drop(&mut self) {
-        if let Some(file) = self.file.take() {
-            self.kernel.fput(file);
-        }
     }
 }

@@ -53,7 +53,7 @@ pub use metadata::{FileType, Metadata, Permissions};
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, INVALID_ID, STATX_BASIC_STATS, STATX_BTIME};
 use crate::cred::Cred;
-use crate::kernel::Vfs;
+use crate::kernel::vfs::Vfs;
 use crate::task::Task;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

@@ -7,7 +7,8 @@
 use crate::base::errno::{Errno, Result};
 use crate::cred::Cred;
 use crate::dcache::Name;
-use crate::kernel::{Kernel, Vfs};
+use crate::kernel::Kernel;
+use crate::kernel::vfs::Vfs;
 use crate::mount::{Path, flags};
 use crate::perm::fact::Watch;
 pub use crate::perm::fact::{Class, Fact, Held, Rule};

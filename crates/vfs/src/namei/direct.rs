@@ -3,10 +3,10 @@
 use super::{At, Bail, Lookup, Position, Walker};
 use crate::dcache::Seen;
 use crate::dcache::inode::Inode;
+use crate::dcache::pathtable::{AsOf, Led, Remembered, Signature};
 use crate::file::fs_struct::Place;
 use crate::kernel::WalkMode;
 use crate::mount::Path;
-use crate::namei::pathtable::{AsOf, Led, Remembered, Signature};
 use rcuwalk_sync::{Handle, SeqRead, step};
 
 /// Where a lockless walk ended, not validated yet.
@@ -210,7 +210,7 @@ impl<'a> Walker<'a> {
     /// Takes the references to what the table led to, if it leads there still.
     #[inline(always)]
     pub(crate) fn legitimize(&self, found: Candidate<'_>) -> bool {
-        let held = self.kernel.legitimize(found.position, found.m_seq);
+        let held = self.kernel.legitimize(found.position.mnt, found.position.seen, found.m_seq);
         held.map_err(|bail| self.kernel.count_bail(bail)).is_ok()
     }
 }

@@ -37,7 +37,6 @@
 
 mod direct;
 pub(crate) mod getname;
-pub(crate) mod pathtable;
 mod walk;
 
 pub(crate) use direct::{Candidate, Known, Question};
@@ -51,50 +50,18 @@ use crate::base::uapi::{
 use crate::base::variants::SearchCheck;
 use crate::cred::Cred;
 use crate::dcache::inode::{Touch, flags};
+use crate::dcache::pathtable::{self, Led};
 use crate::dcache::store::Store;
 use crate::dcache::{Look, Meta, Name, Seen};
 use crate::file::File;
 use crate::file::fs_struct::{FsStruct, Place};
 use crate::kernel::trace::Event;
-use crate::kernel::{Kernel, WalkMode};
+use crate::kernel::{Bail, Kernel, WalkMode};
 use crate::mount::{self, Path};
 use crate::namei::getname::check_name;
-use crate::namei::pathtable::Led;
 use crate::perm::fact::Rule;
 use crate::perm::{self, MAY_EXEC};
 use rcuwalk_sync::{Handle, Racy32, step};
-
-/// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Bail {
-    /// A dentry on the way was renamed, removed or changed its "may search" bit.
-    DentryMoved,
-    /// The inode that decides changed while it was read.
-    InodeChanged,
-    /// A directory changed its entries while a name was proved missing.
-    DirChanged,
-    /// The hash chain led into another one, or the table was being replaced.
-    Astray,
-    /// The process changed its root or current directory.
-    FsChanged,
-    /// Something would have to be written: the access time of a link.
-    MayBlock,
-    /// Something was mounted or unmounted, somewhere.
-    MountMoved,
-}
-
-impl Bail {
-    pub(crate) const ALL: [(Bail, &'static str); 7] = [
-        (Bail::DentryMoved, "dentry_moved"),
-        (Bail::InodeChanged, "inode_changed"),
-        (Bail::DirChanged, "dir_changed"),
-        (Bail::Astray, "astray"),
-        (Bail::FsChanged, "fs_changed"),
-        (Bail::MayBlock, "may_block"),
-        (Bail::MountMoved, "mount_moved"),
-    ];
-}
 
 /// Why a walk ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -608,7 +575,7 @@ impl<'a> Nameidata<'a> {
     /// Kernel: fs/namei.c `legitimize_path()`.
     #[inline(always)]
     pub(crate) fn legitimize(&self, at: Position) -> Walk<()> {
-        self.kernel.legitimize(at, self.m_seq).map_err(Stop::Retry)
+        self.kernel.legitimize(at.mnt, at.seen, self.m_seq).map_err(Stop::Retry)
     }
 
     /// The entry `name` of the directory the walk stands in; with a reference in REF-walk.
@@ -1153,7 +1120,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) cred: &'a Cred,
     pub(crate) fs: &'a FsStruct,
-    /// See [`PathTable::sleeps`](crate::namei::pathtable::PathTable::sleeps).
+    /// See [`PathTable::sleeps`](crate::dcache::pathtable::PathTable::sleeps).
     pub(crate) passed: &'a Racy32,
 }
 

@@ -8,7 +8,7 @@ use crate::base::uapi::{
     SEEK_CUR, SEEK_SET,
 };
 use crate::calls::io::{MAX_RW_COUNT, Way};
-use crate::file::locks::Flock;
+use crate::calls::locks::Flock;
 use crate::task::Task;
 
 /// Bytes moved at a time. What is written by one call is written in pieces of this size, others' writes between them.

@@ -5,7 +5,7 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::PATH_MAX;
 use crate::base::variants::NameBuffer;
-use crate::kernel::Names;
+use crate::kernel::names::{EMBEDDED_NAME_MAX, Names};
 use crate::namei::getname::{NAME_FAULT, NAME_NO_MEMORY};
 use memchr::memchr;
 use rcuwalk_sync::slab::{Buffer, Cache};
@@ -210,11 +210,6 @@ fn by_pieces(
     }
     done
 }
-
-/// Names shorter than this need no buffer. Of the 152,523 paths of one `/usr`, one is not: `find /usr | awk 'length > 191'`.
-///
-/// Kernel: include/linux/fs.h `EMBEDDED_NAME_MAX`.
-pub(crate) const EMBEDDED_NAME_MAX: usize = 192;
 
 /// A name as it was found in memory. What is wrong with it shows only where the name is used, as in the kernel, whose
 /// calls check their flags first: a name that could not be read stands for [`NAME_FAULT`].

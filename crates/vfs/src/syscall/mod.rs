@@ -40,9 +40,8 @@ use crate::base::errno::{Errno, Result};
 use crate::task::Task;
 use memory::{Name, copy_out};
 
-pub(crate) use memory::EMBEDDED_NAME_MAX;
+pub use crate::task::program::Event;
 pub use memory::{SliceMemory, TASK_SIZE_MAX, UserMemory};
-pub use process::Event;
 
 /// A call under way: who makes it, the memory, the registers.
 struct Call<'a> {

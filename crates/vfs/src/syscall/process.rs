@@ -5,9 +5,10 @@
 use super::{Answer, Call};
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{AT_FDCWD, CLONE_VFORK, CLONE_VM};
-use crate::exec::{ARG_CEILING, Exec, MAX_ARG_STRLEN};
+use crate::exec::{ARG_CEILING, MAX_ARG_STRLEN};
 use crate::task::Task;
 use crate::task::fork::CloneFlags;
+use crate::task::program::Event;
 
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_PARENT: u64 = 0x8000;
@@ -16,28 +17,6 @@ const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_OTHER_NS: u64 = 0x80 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000 | 0x4000_0000;
 /// The signal to send when the task ends, in the flags of clone(2).
 const CSIGNAL: u64 = 0xff;
-
-/// What a raw call leaves to whoever runs the task: the engine runs no program.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// The call made a task, and answered its number. In the child, it answers 0.
-    Cloned {
-        /// The new task.
-        child: Task,
-        /// `CLONE_*`, as they were given, for what the engine does not model: memory, stacks, signals, thread-local storage.
-        flags: u64,
-    },
-    /// The task is to run another program. The call answered 0.
-    Executed(Exec),
-    /// The task has ended: its descriptors are closed, and every further call is `ESRCH`. The call answered 0.
-    Exited {
-        /// The status, of which a parent sees the lowest eight bits.
-        status: i32,
-        /// Whether all threads of the process end with it. They are tasks of their own; whoever runs them ends them.
-        group: bool,
-    },
-}
 
 impl Task {
     /// Whether the task has exited.

@@ -4,26 +4,21 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
-use crate::calls::namespace::MntNamespace;
 use crate::cred::Cred;
-use crate::cred::userns::UserNamespace;
-use crate::dcache::store::Namespace;
-use crate::exec::STACK_DEFAULT;
-use crate::file::fs_struct::{FsStruct, Place};
-use crate::file::{Closing, FileArc, Files};
-use crate::kernel::Kernel;
+use crate::cred::ucounts::UserCount;
+use crate::kernel::owners::{FilesOwner, FsOwner, FsUse};
 use crate::kernel::sysctl::Sysctl;
-use crate::mount::Path;
 use crate::task::{Ids, Task};
-use rcuwalk_sync::lock::{Mutex, PoisonError};
 use rcuwalk_sync::{Racy32, Racy64};
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// `RLIMIT_NOFILE` of a fresh task.
 const DEFAULT_NOFILE: u64 = 1024;
 /// The hard one: as far as `fs.nr_open` goes unless it is changed.
 const HARD_NOFILE: u64 = 1 << 20;
+
+/// `RLIMIT_STACK` of a fresh task, in bytes: the kernel's `_STK_LIM`.
+pub(crate) const STACK_DEFAULT: u64 = 8 << 20;
 
 /// What the threads of a process share, beside what they may share with others. Kernel: `struct signal_struct`.
 #[derive(Debug)]
@@ -114,270 +109,6 @@ impl Limits {
     /// Sets the soft limit, and raises the hard one if it has to be.
     fn set_soft(&self, resource: Resource, cur: u64) {
         self.set(resource, Rlimit { cur, max: self.get(resource).max.max(cur) });
-    }
-}
-
-/// A user of a user namespace, held by each task of his. Kernel: `struct ucounts`.
-#[derive(Debug)]
-pub(crate) struct UserCount {
-    ns: Arc<UserNamespace>,
-    uid: u32,
-}
-
-impl UserCount {
-    /// Whether this counts tasks with that credential.
-    pub(crate) fn is_of(&self, cred: &Cred) -> bool {
-        self.uid == cred.uid() && self.ns.is(cred.user_ns())
-    }
-
-    /// Whether tasks of this user are also that one's, who owns a namespace around them.
-    fn counts_for(&self, other: &UserCount) -> bool {
-        let (mut ns, mut uid) = (&self.ns, self.uid);
-        loop {
-            if uid == other.uid && ns.is(&other.ns) {
-                return true;
-            }
-            let Some(parent) = ns.parent() else { return false };
-            (ns, uid) = (parent, ns.owner());
-        }
-    }
-}
-
-/// The users that have tasks, by namespace and number.
-#[derive(Debug, Default)]
-pub(crate) struct UserCounts(Mutex<HashMap<(usize, u32), Weak<UserCount>>>);
-
-impl UserCounts {
-    fn map(&self) -> rcuwalk_sync::lock::MutexGuard<'_, HashMap<(usize, u32), Weak<UserCount>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whose task one with this credential is.
-    pub(crate) fn of(&self, cred: &Cred) -> Arc<UserCount> {
-        let mut map = self.map();
-        let key = (Arc::as_ptr(cred.user_ns()) as usize, cred.uid());
-        if let Some(user) = map.get(&key).and_then(Weak::upgrade) {
-            return user;
-        }
-        if map.len() == map.capacity() {
-            // Before it would grow: that keeps it within twice what there is.
-            map.retain(|_, user| user.strong_count() != 0);
-            let live = map.len();
-            map.reserve(live + 8);
-        }
-        let user = Arc::new(UserCount { ns: Arc::clone(cred.user_ns()), uid: cred.uid() });
-        map.insert(key, Arc::downgrade(&user));
-        user
-    }
-
-    /// Whether a user has more than `most` tasks, or the owner of a namespace around him more than his share. `more` are to
-    /// be counted beside those that hold `user`.
-    ///
-    /// Kernel: kernel/ucount.c `is_rlimit_overlimit()`.
-    fn is_over(&self, user: &UserCount, mut most: u64, more: isize) -> bool {
-        let map = self.map();
-        let mut at = UserCount { ns: Arc::clone(&user.ns), uid: user.uid };
-        loop {
-            let tasks: usize = map
-                .values()
-                .filter(|other| other.upgrade().is_some_and(|other| other.counts_for(&at)))
-                .map(Weak::strong_count)
-                .sum();
-            if tasks.saturating_add_signed(more) as u64 > most {
-                return true;
-            }
-            most = at.ns.process_limit();
-            let Some(parent) = at.ns.parent() else { return false };
-            at = UserCount { uid: at.ns.owner(), ns: Arc::clone(parent) };
-        }
-    }
-}
-
-/// An [`FsStruct`] with the references it holds.
-#[derive(Debug)]
-pub(crate) struct FsOwner {
-    kernel: Arc<Kernel>,
-    pub(crate) fs: FsStruct,
-    /// Who shares root and current directory shares the mounts they are in.
-    pub(crate) mnt_ns: Arc<MntNamespace>,
-    /// The number of the process of each task that uses it. Kernel: `fs_struct.users`.
-    users: Mutex<Vec<i32>>,
-}
-
-impl Drop for FsOwner {
-    fn drop(&mut self) {
-        for place in [Place::Root, Place::Pwd] {
-            self.kernel.path_put(self.fs.peek(place));
-        }
-    }
-}
-
-impl FsOwner {
-    /// At the root of the first mount.
-    pub(crate) fn new(kernel: &Arc<Kernel>, umask: u32) -> Arc<FsOwner> {
-        let root = kernel.root();
-        kernel.path_get(root);
-        kernel.path_get(root);
-        FsOwner::holding(kernel, [root, root], umask, MntNamespace::init(kernel))
-    }
-
-    /// At `root` and `pwd`, whose references pass to the new owner.
-    pub(crate) fn holding(
-        kernel: &Arc<Kernel>,
-        [root, pwd]: [Path; 2],
-        umask: u32,
-        mnt_ns: Arc<MntNamespace>,
-    ) -> Arc<FsOwner> {
-        let fs = FsStruct::new(root, pwd, umask);
-        let owner = Arc::new(FsOwner { kernel: Arc::clone(kernel), fs, mnt_ns, users: Mutex::default() });
-        kernel.fs_owners.add(&owner);
-        owner
-    }
-
-    fn users(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<i32>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The use that one task makes of an [`FsOwner`].
-#[derive(Debug)]
-pub(crate) struct FsUse {
-    owner: Arc<FsOwner>,
-    tgid: i32,
-}
-
-impl FsUse {
-    pub(crate) fn new(owner: Arc<FsOwner>, tgid: i32) -> FsUse {
-        owner.users().push(tgid);
-        FsUse { owner, tgid }
-    }
-
-    /// Whether no other task uses it.
-    pub(crate) fn is_sole(&self) -> bool {
-        self.owner.users().len() == 1
-    }
-
-    /// Whether a task of another process uses it, too. Kernel: fs/exec.c `check_unsafe_exec()`.
-    pub(crate) fn is_shared_with_others(&self) -> bool {
-        self.owner.users().iter().any(|&tgid| tgid != self.tgid)
-    }
-}
-
-impl std::ops::Deref for FsUse {
-    type Target = FsOwner;
-
-    #[inline(always)]
-    fn deref(&self) -> &FsOwner {
-        &self.owner
-    }
-}
-
-impl Drop for FsUse {
-    fn drop(&mut self) {
-        let mut users = self.owner.users();
-        if let Some(at) = users.iter().position(|&tgid| tgid == self.tgid) {
-            users.swap_remove(at);
-        }
-    }
-}
-
-/// Everything of a kind that the tasks of a [`Kernel`] share, for those who look at all of it.
-#[derive(Debug)]
-pub(crate) struct Registry<T>(Mutex<Vec<Weak<T>>>);
-
-impl<T> Default for Registry<T> {
-    fn default() -> Self {
-        Registry(Mutex::default())
-    }
-}
-
-impl<T> Registry<T> {
-    fn list(&self) -> rcuwalk_sync::lock::MutexGuard<'_, Vec<Weak<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, owner: &Arc<T>) {
-        let mut list = self.list();
-        if list.len() == list.capacity() {
-            // Before it would grow: that keeps it within twice what there is.
-            list.retain(|owner| owner.strong_count() != 0);
-            let live = list.len();
-            list.reserve(live + 8);
-        }
-        list.push(Arc::downgrade(owner));
-    }
-
-    /// Those that are in use. They must not be dropped under the lock of the name space, which their own drop takes.
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.list().iter().filter_map(Weak::upgrade).collect()
-    }
-}
-
-impl Kernel {
-    /// Moves each process whose root or current directory is `from` to `to`. Kernel: fs/fs_struct.c `chroot_fs_refs()`.
-    pub(crate) fn chroot_fs_refs(&self, ns: &mut Namespace, owners: &[Arc<FsOwner>], from: Path, to: Path) {
-        for owner in owners {
-            for place in [Place::Root, Place::Pwd] {
-                self.path_get(to);
-                let unused = if owner.fs.replace_if(place, from, to) { from } else { to };
-                self.path_put_locked(ns, unused);
-            }
-        }
-    }
-}
-
-/// A [`Files`] with the references it holds.
-#[derive(Debug)]
-pub(crate) struct FilesOwner {
-    kernel: Arc<Kernel>,
-    pub(crate) table: Files,
-    /// By which number its POSIX locks are known; 0 while it never had any.
-    pub(crate) lock_owner: Racy64,
-}
-
-impl Drop for FilesOwner {
-    fn drop(&mut self) {
-        self.table.drain().into_iter().for_each(|file| self.filp_close(file));
-    }
-}
-
-impl FilesOwner {
-    /// An empty table.
-    pub(crate) fn new(kernel: &Arc<Kernel>) -> Arc<FilesOwner> {
-        FilesOwner::with(kernel, Files::default())
-    }
-
-    /// A table of the same open files.
-    pub(crate) fn duplicate(&self) -> Arc<FilesOwner> {
-        FilesOwner::with(&self.kernel, self.table.duplicate())
-    }
-
-    fn with(kernel: &Arc<Kernel>, table: Files) -> Arc<FilesOwner> {
-        let kernel = Arc::clone(kernel);
-        let owner = Arc::new(FilesOwner { kernel, table, lock_owner: Racy64::new(0) });
-        owner.kernel.files_owners.add(&owner);
-        owner
-    }
-
-    /// Closes `fd`. Kernel: fs/open.c `close()`.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF`.
-    #[inline]
-    pub(crate) fn close(&self, fd: i32) -> Result<()> {
-        let last = |file: Closing| {
-            self.kernel.locks.remove_posix(file.inode, file.mode, self);
-            self.kernel.release(file);
-        };
-        self.table.remove(fd, last, |file| self.filp_close(file))
-    }
-
-    /// Gives back a file that was taken out of the table. Kernel: fs/open.c `filp_close()`.
-    #[inline]
-    pub(crate) fn filp_close(&self, file: FileArc) {
-        self.kernel.locks.remove_posix(file.inode, file.mode, self);
-        self.kernel.fput(file);
     }
 }
 
@@ -511,11 +242,11 @@ impl Task {
     }
 
     fn child(&self, cred: Arc<Cred>, fs: Arc<FsOwner>, files: Arc<FilesOwner>, thread: bool) -> Task {
-        let new = self.kernel.new_ids(self.ids.tgid);
+        let tid = self.kernel.new_tid();
         let (ids, process) = if thread {
-            (Ids { tid: new.tid, ..self.ids }, Arc::clone(&self.process))
+            (Ids { tid, ..self.ids }, Arc::clone(&self.process))
         } else {
-            (new, Process::new(self.process.limits.copy()))
+            (Ids { tid, tgid: tid, ppid: self.ids.tgid }, Process::new(self.process.limits.copy()))
         };
         let user = self.user_of(&cred);
         let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());

@@ -2,6 +2,7 @@
 
 pub(crate) mod fork;
 pub(crate) mod process;
+pub(crate) mod program;
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{
@@ -9,15 +10,17 @@ use crate::base::uapi::{
     O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR,
 };
 use crate::cred::Cred;
-use crate::exec::ExecFile;
+use crate::cred::ucounts::UserCount;
 use crate::file::fs_struct::Place;
-use crate::file::{File, FileArc, FileRef, Opening};
-use crate::kernel::{Kernel, Vfs};
+use crate::file::{File, FileArc, Opening};
+use crate::kernel::Kernel;
+use crate::kernel::owners::{FileRef, FilesOwner, FsOwner, FsUse};
+use crate::kernel::vfs::Vfs;
 use crate::mount::Path;
 use crate::namei::{At, Lookup, Position, Walker};
 use crate::perm::{self, MAY_CHDIR, MAY_EXEC};
-use crate::syscall::Event;
-use crate::task::fork::{FilesOwner, FsOwner, FsUse, Limits, Process, UserCount};
+use crate::task::fork::{Limits, Process};
+use crate::task::program::{Event, ExecFile};
 use rcuwalk_sync::Racy32;
 use std::sync::Arc;
 
@@ -63,9 +66,18 @@ pub(crate) struct Ids {
     pub(crate) ppid: i32,
 }
 
+impl Vfs {
+    /// A new process with credential `cred`: its root and current directory are the root of the tree, its umask 022, its
+    /// descriptor table empty.
+    pub fn task(&self, cred: Cred) -> Task {
+        Task::new(&self.0, cred)
+    }
+}
+
 impl Task {
     pub(crate) fn new(kernel: &Arc<Kernel>, cred: Cred) -> Task {
-        let ids = kernel.new_ids(0);
+        let tid = kernel.new_tid();
+        let ids = Ids { tid, tgid: tid, ppid: 0 };
         Task {
             kernel: Arc::clone(kernel),
             user: kernel.users.of(&cred),
@@ -322,7 +334,7 @@ impl Task {
                 Ok(position)
             })?;
             // The walk's own references, if it had any, are gone by now: what it saw may have gone with them.
-            if self.kernel.legitimize(position, m_seq).is_ok() {
+            if self.kernel.legitimize(position.mnt, position.seen, m_seq).is_ok() {
                 return Ok(position.path());
             }
         }

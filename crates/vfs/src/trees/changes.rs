@@ -13,195 +13,22 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use crate::dcache::feed::{Feed, Tracked};
 use crate::dcache::inode::flags;
-use crate::dcache::pages::FileData;
 use crate::dcache::store::{Contents, Namespace, NsGuard};
-use crate::kernel::{Kernel, Vfs};
+use crate::kernel::Kernel;
+use crate::kernel::vfs::Vfs;
+pub use crate::kernel::watch::Backing;
+use crate::kernel::watch::Watch;
 use crate::mount::ROOT_SB;
 use crate::perm::IFLAGS_KEPT;
 use crate::perm::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
+use crate::tmpfs::pages::FileData;
 use crate::trees::loader::{Loader, NewInode, NodeId};
-use rcuwalk_sync::lock::{Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
-use rcuwalk_sync::{Handle, Racy32, Racy64};
-use std::collections::HashMap;
+use rcuwalk_sync::Handle;
+use rcuwalk_sync::lock::{PoisonError, TryLockError};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What makes a file system's state durable.
-pub trait Backing: std::fmt::Debug + Send + Sync {
-    /// Makes durable what was done before; fsync(2) and its like wait for it. Called with nothing locked that
-    /// [`Changes::drain`] needs.
-    ///
-    /// # Errors
-    ///
-    /// `EIO`, `ENOSPC`: it is not durable, and is told of again with the next changes.
-    fn sync(&self) -> Result<()>;
-}
-
-/// The watched file system, as calls see it.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    /// Whether it is watched at all: all that calls look at where it is not.
-    on: Racy32,
-    /// Held shared by a call that changes contents, alone while changes are told.
-    gate: RwLock<()>,
-    backing: Mutex<Option<Arc<dyn Backing>>>,
-    /// Bytes of contents that changed and were not told yet; written under the name space lock.
-    unsaved: Racy64,
-    /// The most of them before a writer has to wait.
-    limit: Racy64,
-    /// An error number that what takes space fails with; 0 if nothing does.
-    refusal: Racy32,
-}
-
-impl Watch {
-    /// Passed by calls that take space, with nothing locked. Kernel: `balance_dirty_pages_ratelimited()`.
-    #[inline]
-    pub(crate) fn admit(&self) -> Result<()> {
-        if self.on.get() == 0 { Ok(()) } else { self.admit_watched() }
-    }
-
-    #[cold]
-    fn admit_watched(&self) -> Result<()> {
-        self.may_grow()?;
-        if self.unsaved.get() > self.limit.get() { self.sync() } else { Ok(()) }
-    }
-
-    /// Whether what takes space is refused.
-    #[inline]
-    pub(crate) fn may_grow(&self) -> Result<()> {
-        Errno::from_raw(self.refusal.get() as i32).map_or(Ok(()), Err)
-    }
-
-    /// Waits until what was done is durable, if anybody makes it so.
-    pub(crate) fn sync(&self) -> Result<()> {
-        if self.on.get() == 0 {
-            return Ok(());
-        }
-        let backing = self.backing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        backing.map_or(Ok(()), |backing| backing.sync())
-    }
-
-    /// Keeps changes from being told while contents and attributes disagree.
-    #[inline]
-    pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        (self.on.get() != 0).then(|| self.gate.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Counts what an edit of contents changed; `before` was unsaved in them already.
-    pub(crate) fn edited(&self, ns: &Namespace, data: &mut FileData, before: u64) {
-        if ns.feed.is_some() {
-            // Only an edit that began before the watch can come here without.
-            if !data.is_tracked() {
-                data.track();
-                data.mark(0..u64::MAX);
-            }
-            self.unsaved.set(self.unsaved.get() + data.unsaved().saturating_sub(before));
-        }
-    }
-}
-
-/// One inode, as the feed knows it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tracked {
-    /// 0: not told of.
-    key: u64,
-    names: u32,
-    /// It changed.
-    dirty: bool,
-    /// Nothing was told of it yet.
-    fresh: bool,
-    /// It is in [`Feed::listed`], perhaps from an earlier life of the slot.
-    listed: bool,
-}
-
-/// What changed since it was last told; part of the name space.
-///
-/// It is no larger than the tree was then and is now together: what came and went in between leaves nothing behind.
-#[derive(Debug, Default)]
-pub(crate) struct Feed {
-    nodes: Vec<Tracked>,
-    next_key: u64,
-    listed: Vec<Handle>,
-    /// By directory, names that changed; true if there may have been such a name when changes were last told.
-    names: HashMap<Handle, HashMap<Box<[u8]>, bool>>,
-    gone: Vec<u64>,
-}
-
-impl Feed {
-    fn node(&mut self, inode: Handle) -> &mut Tracked {
-        let at = inode as usize;
-        if at >= self.nodes.len() {
-            self.nodes.resize(at + 1, Tracked::default());
-        }
-        &mut self.nodes[at]
-    }
-
-    fn key(&self, inode: Handle) -> Option<u64> {
-        self.nodes.get(inode as usize).map(|node| node.key).filter(|&key| key != 0)
-    }
-
-    /// An inode changes.
-    pub(crate) fn changed(&mut self, inode: Handle) {
-        let node = self.node(inode);
-        node.dirty = node.key != 0;
-        if node.dirty && !std::mem::replace(&mut node.listed, true) {
-            self.listed.push(inode);
-        }
-    }
-
-    /// An inode gets a further name in `dir`.
-    pub(crate) fn linked(&mut self, dir: Handle, inode: Handle) {
-        if self.key(dir).is_none() {
-            return;
-        }
-        let next = self.next_key;
-        let node = self.node(inode);
-        node.names += 1;
-        if node.key == 0 {
-            (node.key, node.fresh) = (next, true);
-            self.next_key += 1;
-        }
-        self.changed(inode);
-    }
-
-    /// An inode loses a name.
-    pub(crate) fn unlinked(&mut self, inode: Handle) {
-        let node = self.node(inode);
-        if node.key == 0 {
-            return;
-        }
-        node.names -= 1;
-        if node.names == 0 {
-            let Tracked { key, fresh, listed, .. } = *node;
-            *node = Tracked { listed, ..Tracked::default() };
-            self.names.remove(&inode);
-            if !fresh {
-                self.gone.push(key);
-            }
-        }
-    }
-
-    /// A dentry becomes findable; `taken` if another one of that name is.
-    pub(crate) fn named(&mut self, dir: Handle, name: &[u8], taken: bool) {
-        if self.key(dir).is_some() {
-            self.names.entry(dir).or_default().entry(name.into()).or_insert(taken);
-        }
-    }
-
-    /// A dentry became unfindable; `taken` if another one of that name is findable.
-    pub(crate) fn unnamed(&mut self, dir: Handle, name: &[u8], taken: bool) {
-        if self.key(dir).is_none() {
-            return;
-        }
-        let names = self.names.entry(dir).or_default();
-        match names.get(name) {
-            None => drop(names.insert(name.into(), true)),
-            Some(false) if !taken => drop(names.remove(name)),
-            Some(_) => {}
-        }
-    }
-}
 
 /// One change.
 #[derive(Debug)]

@@ -5,17 +5,17 @@ use crate::base::uapi::*;
 use crate::calls::dirops::SHORT_SYMLINK;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::inode::{Times, flags};
-use crate::dcache::ispace::InodeSpace;
-use crate::dcache::pages::{FileData, PageBudget};
 use crate::dcache::store::{FIRST_OFFSET, InodeInit, NsGuard};
 use crate::kernel::Kernel;
-use crate::kernel::MountOptions;
+use crate::kernel::vfs::{MountOptions, Vfs};
 use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
 use crate::perm;
 use crate::perm::acl::{
     Acl, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr,
 };
 use crate::perm::setattr::AclType;
+use crate::tmpfs::ispace::InodeSpace;
+use crate::tmpfs::pages::{FileData, PageBudget};
 use rcuwalk_sync::Handle;
 use std::sync::Arc;
 
@@ -113,6 +113,13 @@ struct Parsed<'a> {
     access: Option<Acl>,
     default: Option<Acl>,
     plain: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl Vfs {
+    /// Adds whole trees; holds the lock of the tree while it lives.
+    pub fn loader(&self) -> Loader<'_> {
+        Loader::new(&self.0)
+    }
 }
 
 impl<'a> Loader<'a> {

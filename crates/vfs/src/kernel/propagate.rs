@@ -3,10 +3,10 @@
 //! Kernel: fs/pnode.c.
 
 use crate::base::errno::Result;
-use crate::calls::namespace::{Copy, Pending, is_anonymous};
 use crate::dcache::store::Namespace;
 use crate::kernel::Kernel;
-use crate::mount::{Path, Umount};
+use crate::kernel::mount_tree::{Copy, Pending, Umount, is_anonymous};
+use crate::mount::Path;
 use rcuwalk_sync::Handle;
 use std::collections::HashSet;
 
