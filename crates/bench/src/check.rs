@@ -19,8 +19,9 @@ use serde::Serialize;
 
 use crate::attr::{Attr, host_attr};
 use crate::error::Error;
-use crate::identity::{Caps, Identity};
+use crate::identity::{self, Caps};
 use crate::tree::{Entry, Tree, host_names};
+use rcuwalk_host::Identity;
 
 /// Mismatches described in full; the rest is only counted.
 const DESCRIBED: usize = 20;
@@ -337,7 +338,7 @@ pub fn check_access(
     for who in identities {
         let sum = Mutex::new(Checked::default());
         in_chunks(&work, |chunk| {
-            let caps = who.assume()?;
+            let caps = identity::assume(who)?;
             let subject = subject_for(who, caps)?;
             let mut part = Checked::default();
             for &index in chunk {
@@ -419,12 +420,12 @@ impl<'a> Skips<'a> {
 ///
 /// What asking for the caller's ids answers.
 pub fn identities(tree: &Tree) -> Result<Vec<Identity>, Error> {
-    if !Identity::can_switch() {
-        return Ok(vec![Identity::caller()?]);
+    if !identity::can_switch() {
+        return Ok(vec![identity::caller()?]);
     }
-    let user = Identity::user(1000, 1000, &[]);
-    let group = Identity::user(1000, 1000, &[deciding_group(tree)]);
-    Ok(vec![Identity::user(0, 0, &[]), user, group])
+    let user = Identity::new(1000, 1000, &[]);
+    let group = Identity::new(1000, 1000, &[deciding_group(tree)]);
+    Ok(vec![Identity::new(0, 0, &[]), user, group])
 }
 
 /// The group that owns most inodes which treat it unlike everybody else, one that is not 0 if there is any.
@@ -525,7 +526,7 @@ mod tests {
 
     fn check(tree: &Tree, lie: &'static [u8]) -> Checked {
         let mut checked = check_stat(tree, &Mirror { lie }, &|_| ()).unwrap();
-        let who = [Identity::caller().unwrap()];
+        let who = [identity::caller().unwrap()];
         let subject_for =
             |_: &Identity, _| -> Result<Box<dyn Subject>, Error> { Ok(Box::new(Mirror { lie })) };
         checked.merge(check_access(tree, &who, &subject_for, &|_| ()).unwrap());

@@ -35,6 +35,5 @@ pub mod tree;
 pub mod workloads;
 
 pub use error::{Error, describe};
-pub use identity::Identity;
 pub use report::Report;
 pub use run::{Observer, Options, run};

@@ -14,8 +14,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::engines::{Contender, Op, Value};
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity;
 use crate::run::MANY_PATHS;
+use rcuwalk_host::Identity;
 
 /// Paths and what each must answer.
 #[derive(Debug, Clone)]
@@ -386,7 +387,7 @@ pub fn settle(who: &Identity, directory: Option<&Path>) -> Result<(), Error> {
             |e| Error::host("entering the directory", directory, e, "set TMPDIR to another place"),
         )?;
     }
-    who.assume().map(drop)
+    identity::assume(who).map(drop)
 }
 
 /// The number of operations that take about `nanos`: of a few tries the most, as a neighbour can only slow it down.
@@ -461,7 +462,7 @@ mod tests {
 
     #[test]
     fn catches_an_engine_that_answers_something_else() {
-        let who = Identity::caller().unwrap();
+        let who = identity::caller().unwrap();
         let cpus = crate::machine::allowed_cpus().unwrap();
         let paths = vec![c"/nowhere".to_owned(), c".".to_owned()];
         let (set, dropped) = PathSet::agreed(paths.clone(), Op::Access, &[&Host, &Getppid]);
@@ -491,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_start_ends_the_run() {
-        let who = Identity::caller().unwrap();
+        let who = identity::caller().unwrap();
         let (set, _) = PathSet::agreed(vec![c"/".into()], Op::Access, &[&Host]);
         let contenders: [&dyn Contender; 1] = [&Host];
         let error = run(&plan(&set, &contenders, &who, &[CpuSet::MAX_CPU - 1])).unwrap_err().to_string();

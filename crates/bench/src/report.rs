@@ -5,9 +5,9 @@ use std::io;
 use serde::Serialize;
 
 use crate::check::Checked;
-use crate::identity::Identity;
 use crate::machine::Machine;
 use crate::targets::Target;
+use rcuwalk_host::Identity;
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]

@@ -12,7 +12,7 @@ use crate::engines::host::{Getppid, Host};
 use crate::engines::naive::Naive;
 use crate::engines::rcuwalk::Rcuwalk;
 use crate::error::Error;
-use crate::identity::{Caps, Identity};
+use crate::identity::{self, Caps};
 use crate::load;
 use crate::machine::{Machine, allowed_cpus};
 use crate::measure::{self, PathSet, Plan, Series};
@@ -22,6 +22,7 @@ use crate::scratch::Chain;
 use crate::targets;
 use crate::tree::{Mount, Tree};
 use crate::workloads::{Case, cases};
+use rcuwalk_host::Identity;
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +126,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
 
 /// An ordinary user where the caller may become one, else the caller.
 fn timed_identity() -> Result<Identity, Error> {
-    if Identity::can_switch() { Ok(Identity::user(1000, 1000, &[])) } else { Identity::caller() }
+    if identity::can_switch() { Ok(Identity::new(1000, 1000, &[])) } else { identity::caller() }
 }
 
 fn settings(options: &Options, who: &Identity) -> Result<Settings, Error> {
@@ -146,12 +147,12 @@ fn check(tree: &Tree, vfs: &Vfs, observer: &dyn Observer) -> Result<Checked, Err
         Ok(Box::new(subject))
     };
     let advance = |steps| observer.advance(steps);
-    let caller = Identity::caller()?;
+    let caller = identity::caller()?;
     let entries = tree.entries.len() as u64;
     observer.stage("checking stat", Some(2 * entries));
-    let mut checked = check_stat(tree, &*subject_for(&caller, caller.assume()?)?, &advance)?;
+    let mut checked = check_stat(tree, &*subject_for(&caller, identity::assume(&caller)?)?, &advance)?;
     let identities = identities(tree)?;
-    if !Identity::can_switch() {
+    if !identity::can_switch() {
         checked
             .notes
             .push("access is compared for the caller only: becoming somebody else takes root".into());
@@ -222,7 +223,7 @@ fn time(tree: &Tree, vfs: &Vfs, report: &mut Report, observer: &dyn Observer) ->
 
 /// The capabilities that are left to a thread with this identity.
 fn caps_of(who: &Identity) -> Result<Caps, Error> {
-    on_thread(who, None, || who.assume())?
+    on_thread(who, None, || identity::assume(who))?
 }
 
 /// Runs `work` on a thread of its own with an identity and, on request, a working directory.

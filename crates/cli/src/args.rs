@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use rcuwalk_bench::Identity;
+use rcuwalk_host::{IDENTITY_FORM, IDENTITY_HELP};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -145,10 +145,9 @@ pub(crate) struct BenchArgs {
 pub(crate) struct Place {
     /// A directory, a tar archive (plain, gzip or zstd), a container image or a tree image
     pub(crate) source: PathBuf,
-    /// Numeric ids: UID, or UID:GID, or UID:GID,GROUP,...; GID is UID if left out, and UID 0 has all capabilities
-    /// [default: the caller's]
-    #[arg(long = "as", value_name = "UID[:GID[,GID...]]", value_parser = parse_identity)]
-    pub(crate) who: Option<Identity>,
+    #[arg(long = "as", value_name = IDENTITY_FORM, help = format!("{IDENTITY_HELP}. Names are this machine's for a directory, \
+        and the tree's own otherwise [default: the caller]"))]
+    pub(crate) who: Option<String>,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -233,14 +232,13 @@ pub(crate) struct ExplainArgs {
     /// Paths of this machine; relative ones start at the current directory, with --pid at that of the process
     #[arg(required_unless_present = "call")]
     pub(crate) paths: Vec<PathBuf>,
-    /// A user, with the groups that a login gets, or with these groups; names or numbers [default: this process]
-    #[arg(long = "as", value_name = "USER[:GROUP[,GROUP...]]", conflicts_with = "pid")]
+    #[arg(long = "as", value_name = IDENTITY_FORM, conflicts_with = "pid", help = format!("{IDENTITY_HELP} [default: this process]"))]
     pub(crate) who: Option<String>,
     /// A process: its ids, capabilities, user namespace, mounts, root and current directory
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: Option<i32>,
-    /// Capabilities in force: none, all, or names; each with + or - in front changes what there is
-    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    /// Change the capabilities of the process, as --as does those of a user
+    #[arg(long, value_name = "[+CAP,...][-CAP,...]", allow_hyphen_values = true, conflicts_with = "who")]
     pub(crate) caps: Option<String>,
     /// May it be read? This is asked if nothing else is
     #[arg(short, long, help_heading = "What")]
@@ -295,28 +293,6 @@ fn parse_place(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// Reads `UID[:GID[,GID...]]`.
-fn parse_identity(text: &str) -> Result<Identity, String> {
-    let id = |text: &str| match text.parse::<u32>() {
-        Ok(u32::MAX) => Err(format!("{text} is no id: they go from 0 to 4294967294")),
-        Ok(id) => Ok(id),
-        Err(_) => {
-            Err(format!("'{text}' is no number from 0 to 4294967294; `id NAME` shows the numbers of a user"))
-        }
-    };
-    let (uid, rest) = text.split_once(':').unwrap_or((text, ""));
-    let uid = id(uid)?;
-    if !text.contains(':') {
-        return Ok(Identity::user(uid, uid, &[]));
-    }
-    let ids = rest.split(',').map(id).collect::<Result<Vec<u32>, String>>()?;
-    let (gid, groups) = ids.split_first().ok_or("a group is missing after ':'")?;
-    if groups.len() > rcuwalk::uapi::NGROUPS_MAX {
-        return Err(format!("more than {} groups", rcuwalk::uapi::NGROUPS_MAX));
-    }
-    Ok(Identity::user(uid, *gid, groups))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,16 +301,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn reads_identities() {
-        assert_eq!(parse_identity("1000"), Ok(Identity::user(1000, 1000, &[])));
-        assert_eq!(parse_identity("0:5"), Ok(Identity::user(0, 5, &[])));
-        assert_eq!(parse_identity("1:2,4,3"), Ok(Identity::user(1, 2, &[3, 4])));
-        for wrong in ["", "root", "1:", "1:2,", "-1", "4294967295", "1:2:3", "1,2"] {
-            assert!(parse_identity(wrong).is_err(), "{wrong}");
-        }
     }
 }
 

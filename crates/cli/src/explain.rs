@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use rcuwalk_explain::report::{Check, Component, Deciding, Facts, Id, Verify, Via, Walk};
-use rcuwalk_explain::{Answer, Error, Explainer, Identity, Options, Report, Verdict, What};
+use rcuwalk_explain::{Answer, Error, Explainer, Options, Report, Subject, Verdict, What};
 
 use crate::args::ExplainArgs;
 use crate::output::{Done, Failure, Terminal, escaped, print, print_json};
@@ -20,12 +20,12 @@ impl From<Error> for Failure {
 
 pub(crate) fn run(args: &ExplainArgs) -> Done {
     let mut who = match (&args.who, args.pid) {
-        (Some(text), _) => Identity::of_user(text)?,
-        (None, Some(pid)) => Identity::of_process(pid)?,
-        (None, None) => Identity::caller()?,
+        (Some(text), _) => Subject::of_user(text)?,
+        (None, Some(pid)) => Subject::of_process(pid)?,
+        (None, None) => Subject::caller()?,
     };
     if let Some(caps) = &args.caps {
-        who.set_caps(caps)?;
+        who.change_caps(caps)?;
     }
     let explainer = Explainer::new(args.pid)?;
     let options = Options { verify: args.verify, ..Options::default() };

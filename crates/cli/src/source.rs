@@ -5,10 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk::cred::Cred;
 use rcuwalk::{Task, Vfs};
-use rcuwalk_bench::Identity;
-use rcuwalk_host::{ImportOptions, Progress};
+use rcuwalk_host::{Files, HostNames, Identity, ImportOptions, Names, Progress, Source};
 
 use crate::args::Place;
 use crate::output::{Failure, complain};
@@ -16,16 +14,13 @@ use crate::signals;
 
 /// Imports the source and gives a process that belongs to the identity, with root and working directory at its top.
 pub(crate) fn open(place: &Place) -> Result<Task, Failure> {
-    let who = match &place.who {
-        Some(who) => who.clone(),
-        None => Identity::caller()?,
-    };
     let source = rcuwalk_host::open(&place.source).map_err(|e| Failure::Error(format!("importing: {e}")))?;
     let vfs = Vfs::new().map_err(|e| {
         let place = place.source.display();
         Failure::Error(format!("reserving memory: {place}: {e}; raise ulimit -v, or free memory"))
     })?;
-    let report = watched(|progress| source.import(&vfs, &ImportOptions::default(), progress))
+    let options = ImportOptions { databases: place.who.is_some(), ..ImportOptions::default() };
+    let report = watched(|progress| source.import(&vfs, &options, progress))
         .map_err(|e| Failure::Error(format!("importing: {e}")))?;
     if let Some(first) = report.problems.first() {
         complain(format_args!(
@@ -33,16 +28,26 @@ pub(crate) fn open(place: &Place) -> Result<Task, Failure> {
             report.problem_count
         ));
     }
-    Ok(vfs.task(cred(&who).map_err(|e| Failure::Error(format!("taking on the identity: {who}: {e}")))?))
+    let who = match &place.who {
+        Some(text) => named(text, &source, &vfs)?,
+        None => caller()?,
+    };
+    Ok(vfs.task(who.cred().map_err(|e| Failure::Error(format!("taking on the identity: {who}: {e}")))?))
 }
 
-/// User 0 with every capability, anybody else with none.
-fn cred(who: &Identity) -> rcuwalk::errno::Result<Cred> {
-    let base = if who.uid == 0 { Cred::root().to_builder() } else { Cred::builder() };
-    base.uids(who.uid, who.uid, who.uid, who.uid)
-        .gids(who.gid, who.gid, who.gid, who.gid)
-        .groups(&who.groups)
-        .build()
+/// The identity that `--as` names.
+fn named(text: &str, source: &Source, vfs: &Vfs) -> Result<Identity, Failure> {
+    let names: Box<dyn Names> = match source {
+        Source::Dir(_) => Box::new(HostNames),
+        Source::Archive(_) | Source::Image(_) | Source::TreeImage(_) => Box::new(Files::of_vfs(vfs).names()),
+    };
+    Identity::parse(text, &*names).map_err(|e| Failure::Error(format!("--as {text}: {e}")))
+}
+
+/// This process.
+pub(crate) fn caller() -> Result<Identity, Failure> {
+    Identity::caller()
+        .map_err(|e| Failure::Error(format!("asking who I am: {}", rcuwalk_bench::describe(&e))))
 }
 
 /// Shows the import's counters on a terminal while it runs, and cancels it if the user wants to be asked first and has come.

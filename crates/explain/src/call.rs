@@ -3,6 +3,7 @@
 use rcuwalk::perm::MAY_EXEC;
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, OpenHow, Task};
+use rcuwalk_host::strace;
 
 /// A system call with a path. Relative ones start at the current directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,7 +302,8 @@ impl std::fmt::Display for Call {
         let q = |path: &[u8]| format!("\"{}\"", path.escape_ascii());
         match self {
             Call::Access(path, mode, flags) => {
-                let (mode, flags) = (flags_text(i64::from(*mode), ACCESS, "F_OK"), at_text(*flags));
+                let (mode, flags) =
+                    (strace::flags(i64::from(*mode), strace::ACCESS, "F_OK"), at_text(*flags));
                 write!(f, "faccessat2(AT_FDCWD, {}, {mode}, {flags})", q(path))
             }
             Call::Stat(path, flags) => write!(f, "newfstatat(AT_FDCWD, {}, {})", q(path), at_text(*flags)),
@@ -311,7 +313,8 @@ impl std::fmt::Display for Call {
                 if flags & (O_CREAT | __O_TMPFILE) != 0 { write!(f, ", {mode:#o})") } else { write!(f, ")") }
             }
             Call::Open2(path, flags, mode, resolve) => {
-                let (flags, resolve) = (open_text(*flags as i32), flags_text(*resolve as i64, RESOLVE, "0"));
+                let (flags, resolve) =
+                    (open_text(*flags as i32), strace::flags(*resolve as i64, strace::RESOLVE, "0"));
                 write!(
                     f,
                     "openat2(AT_FDCWD, {}, {{flags={flags}, mode={mode:#o}, resolve={resolve}}})",
@@ -328,7 +331,7 @@ impl std::fmt::Display for Call {
             Call::Rmdir(path) => write!(f, "rmdir({})", q(path)),
             Call::Rename(old, new, 0) => write!(f, "rename({}, {})", q(old), q(new)),
             Call::Rename(old, new, flags) => {
-                let flags = flags_text(i64::from(*flags), RENAME, "0");
+                let flags = strace::flags(i64::from(*flags), strace::RENAME, "0");
                 write!(f, "renameat2(AT_FDCWD, {}, AT_FDCWD, {}, {flags})", q(old), q(new))
             }
             Call::Exec(path) => write!(f, "execve({})", q(path)),
@@ -347,63 +350,9 @@ impl std::fmt::Display for Call {
     }
 }
 
-/// Names of values; where several have bits in common, the one with more of them first.
-pub(crate) type Words = &'static [(&'static str, i64)];
-
-macro_rules! words {
-    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as i64)),*] };
-}
-
-pub(crate) const ACCESS: Words = words![R_OK, W_OK, X_OK];
-pub(crate) const OPEN: Words = words![
-    O_WRONLY,
-    O_RDWR,
-    O_CREAT,
-    O_EXCL,
-    O_NOCTTY,
-    O_TRUNC,
-    O_APPEND,
-    O_NONBLOCK,
-    O_SYNC,
-    O_DSYNC,
-    O_ASYNC,
-    O_DIRECT,
-    O_LARGEFILE,
-    O_TMPFILE,
-    O_DIRECTORY,
-    O_NOFOLLOW,
-    O_NOATIME,
-    O_CLOEXEC,
-    O_PATH,
-];
-pub(crate) const AT: Words = words![AT_SYMLINK_NOFOLLOW, AT_SYMLINK_FOLLOW, AT_NO_AUTOMOUNT, AT_EMPTY_PATH];
-pub(crate) const RESOLVE: Words = words![
-    RESOLVE_NO_XDEV,
-    RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS,
-    RESOLVE_BENEATH,
-    RESOLVE_IN_ROOT,
-    RESOLVE_CACHED,
-];
-pub(crate) const RENAME: Words = words![RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT];
-
-fn flags_text(mut value: i64, words: Words, none: &str) -> String {
-    let mut names = Vec::new();
-    for &(name, bits) in words {
-        if value & bits == bits {
-            names.push(name.to_owned());
-            value &= !bits;
-        }
-    }
-    if value != 0 {
-        names.push(format!("{value:#x}"));
-    }
-    if names.is_empty() { none.to_owned() } else { names.join("|") }
-}
-
 /// `AT_EACCESS` has the value of `AT_REMOVEDIR`, and is the one that calls here know.
 fn at_text(flags: i32) -> String {
-    let rest = flags_text(i64::from(flags & !AT_EACCESS), AT, "");
+    let rest = strace::flags(i64::from(flags & !AT_EACCESS), strace::AT, "");
     match (flags & AT_EACCESS != 0, rest.as_str()) {
         (true, "") => "AT_EACCESS".to_owned(),
         (true, rest) => format!("AT_EACCESS|{rest}"),
@@ -414,7 +363,7 @@ fn at_text(flags: i32) -> String {
 
 fn open_text(flags: i32) -> String {
     let read = if flags & O_ACCMODE == O_RDONLY { "O_RDONLY" } else { "" };
-    match (read, flags_text(i64::from(flags), OPEN, "")) {
+    match (read, strace::flags(i64::from(flags), strace::OPEN, "")) {
         ("", rest) => rest,
         (read, rest) if rest.is_empty() => read.to_owned(),
         (read, rest) => format!("{read}|{rest}"),

@@ -15,7 +15,7 @@ use rcuwalk::userns::UserNamespace;
 
 use crate::call::{Call, mask_letters};
 use crate::error::Error;
-use crate::identity::{Identity, Names, cap_name, in_group_by_now};
+use crate::identity::{Names, Subject, cap_name, in_group_by_now};
 use crate::judge::{Reader, Reason, asked, label};
 use crate::report::{Fix, Verdict};
 use crate::scene::{Mount, NodeIx, Scene};
@@ -76,7 +76,7 @@ fn rank(kind: &str) -> usize {
 /// Changes after which the engine allows `call`, the one that opens least first.
 pub(crate) fn fixes(
     scene: &Scene,
-    who: &Identity,
+    who: &Subject,
     names: &mut Names,
     call: &Call,
     interpreters: &[Vec<u8>],
@@ -136,7 +136,7 @@ fn option_name(cap: u32) -> String {
 /// The host as it would be.
 struct Copy<'a> {
     scene: Scene,
-    who: Identity,
+    who: Subject,
     names: &'a mut Names,
     call: &'a Call,
     /// Where programs of the names of missing interpreters are.

@@ -1,13 +1,12 @@
-//! Who asks.
+//! Who asks: a user, or a process with all that decides what it may do.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use rcuwalk::cred::{CapSet, Cred};
-use rcuwalk::uapi::NGROUPS_MAX;
+use rcuwalk::cred::{CAP_NAMES, CapSet, Cred};
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk_host::{Account, HostNames, IdentityError, Names as _, parse_caps};
+use rcuwalk_host::{HostNames, Identity, IdentityError, Names as _, change_caps};
 
 use crate::error::{Error, io_errno};
 use crate::proc::{self, Status};
@@ -23,7 +22,7 @@ pub struct IdMaps {
 
 /// A credential, and what else of a process decides what it may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct Subject {
     /// How it was asked for: `user alice`, `process 1234`, `this process`.
     pub label: String,
     /// Real, effective, saved and file system user id, as this process's user namespace shows them.
@@ -53,16 +52,16 @@ pub struct Identity {
 const EFFECTIVE: usize = 2;
 const BOUNDING: usize = 3;
 
-impl Identity {
+impl Subject {
     /// This process.
     ///
     /// # Errors
     ///
     /// [`Error::Host`] if `/proc` cannot be read.
-    pub fn caller() -> Result<Identity, Error> {
+    pub fn caller() -> Result<Subject, Error> {
         let status = read_status("thread-self")?;
         let securebits = securebits();
-        Ok(Identity {
+        Ok(Subject {
             label: "this process".to_owned(),
             securebits,
             ..from_status(status, "thread-self", None)
@@ -74,7 +73,7 @@ impl Identity {
     /// # Errors
     ///
     /// [`Error::Host`] if there is no such process, or it may not be looked at.
-    pub fn of_process(pid: i32) -> Result<Identity, Error> {
+    pub fn of_process(pid: i32) -> Result<Subject, Error> {
         let who = pid.to_string();
         let mut identity = from_status(read_status(&who)?, &who, Some(pid));
         let namespace =
@@ -97,36 +96,23 @@ impl Identity {
         Ok(identity)
     }
 
-    /// `USER`, `UID`, `USER:GROUP[,GROUP...]` or `UID:GID[,GID...]`. Without groups, those that a login of the user gets;
-    /// of a uid that has no user, the group of the same number. Root gets all capabilities that this process could have,
-    /// anybody else none.
+    /// A user as [`Identity::parse`] reads it, with the names of this machine. `all` capabilities, which are root's, are
+    /// those that this process could have.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for a user or group that does not exist.
-    pub fn of_user(text: &str) -> Result<Identity, Error> {
-        let (user, groups) = text.split_once(':').map_or((text, None), |(user, groups)| (user, Some(groups)));
-        let (uid, account) = find_user(user)?;
-        let (gid, groups) = match groups {
-            Some(list) => {
-                let mut gids = list.split(',').map(find_group).collect::<Result<Vec<u32>, Error>>()?;
-                (gids.remove(0), gids)
-            }
-            // What a login of the user gives.
-            None => account.as_ref().map_or((uid, Vec::new()), |user| (user.gid, user.groups.clone())),
-        };
-        if groups.len() > NGROUPS_MAX {
-            return Err(Error::Usage(format!("more than {NGROUPS_MAX} groups")));
-        }
-        let name = account.map_or_else(|| format!("uid {uid}"), |user| format!("user {}", user.name));
+    /// [`Error::Usage`] for a text that names no identity.
+    pub fn of_user(text: &str) -> Result<Subject, Error> {
         let bounding = read_status("thread-self")?.bounding;
-        let full = if uid == 0 { bounding } else { CapSet::EMPTY };
-        Ok(Identity {
-            label: name,
-            uids: [uid; 4],
-            gids: [gid; 4],
-            groups: sorted(groups),
-            caps: [CapSet::EMPTY, full, full, bounding, CapSet::EMPTY],
+        // What this process does not have itself, nothing that it becomes can have.
+        let who = Identity::parse_within(text, &HostNames, bounding).map_err(usage)?;
+        let account = HostNames.user_by_id(who.uid).map_err(usage)?;
+        Ok(Subject {
+            label: account.map_or_else(|| format!("uid {}", who.uid), |user| format!("user {}", user.name)),
+            uids: [who.uid; 4],
+            gids: [who.gid; 4],
+            groups: who.groups,
+            caps: [CapSet::EMPTY, who.caps, who.caps, bounding, CapSet::EMPTY],
             securebits: 0,
             no_new_privs: false,
             user_ns: None,
@@ -137,33 +123,14 @@ impl Identity {
         })
     }
 
-    /// Replaces the capabilities in force: `none`, `all` that there are on this machine, or a list of names with or without `cap_`, each with `-` in
-    /// front to take it away from what there was, or `+` to add it. A list without signs says all there are.
+    /// Changes the capabilities in force: `+CAP,...` and `-CAP,...`, in the order written, with `all` for those that there
+    /// can be.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for a capability that does not exist.
-    pub fn set_caps(&mut self, text: &str) -> Result<(), Error> {
-        let mut set = self.caps[EFFECTIVE];
-        let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-        if words.iter().any(|word| !word.starts_with(['+', '-'])) {
-            set = CapSet::EMPTY;
-        }
-        for word in words {
-            let (minus, name) = match word.strip_prefix('-') {
-                Some(name) => (true, name),
-                None => (false, word.strip_prefix('+').unwrap_or(word)),
-            };
-            let named = match name {
-                "none" => CapSet::EMPTY,
-                // What this process does not have itself, nobody whom it becomes can have.
-                "all" => self.caps[BOUNDING],
-                name => parse_caps(name).map_err(|_| {
-                    Error::Usage(format!("'{name}' is no capability; capabilities(7) lists them"))
-                })?,
-            };
-            set = if minus { set - named } else { set | named };
-        }
+    /// [`Error::Usage`] for a capability that does not exist, or a list that does not begin with a sign.
+    pub fn change_caps(&mut self, text: &str) -> Result<(), Error> {
+        let set = change_caps(text, self.caps[EFFECTIVE], self.caps[BOUNDING]).map_err(usage)?;
         self.grant(set);
         Ok(())
     }
@@ -244,10 +211,10 @@ fn read_status(who: &str) -> Result<Status, Error> {
     proc::status(&text).ok_or_else(|| failed(rcuwalk::Errno::EINVAL))
 }
 
-fn from_status(status: Status, who: &str, pid: Option<i32>) -> Identity {
+fn from_status(status: Status, who: &str, pid: Option<i32>) -> Subject {
     let lsm = std::fs::read_to_string(format!("/proc/{who}/attr/current")).ok();
     let lsm = lsm.map(|label| label.trim_end_matches(['\0', '\n']).to_owned());
-    Identity {
+    Subject {
         label: format!("process {who}"),
         uids: status.uids,
         gids: status.gids,
@@ -263,42 +230,7 @@ fn from_status(status: Status, who: &str, pid: Option<i32>) -> Identity {
     }
 }
 
-fn find_user(text: &str) -> Result<(u32, Option<Account>), Error> {
-    if let Ok(uid) = text.parse::<u32>() {
-        if uid == u32::MAX {
-            return Err(reserved(text));
-        }
-        return Ok((uid, HostNames.user_by_id(uid).map_err(unavailable)?));
-    }
-    if is_number(text) {
-        return Err(reserved(text));
-    }
-    let account = HostNames.user(text).map_err(unavailable)?;
-    let missing = || Error::Usage(format!("no user is named '{text}'; `getent passwd` lists them"));
-    account.map(|account| (account.uid, Some(account))).ok_or_else(missing)
-}
-
-fn find_group(text: &str) -> Result<u32, Error> {
-    match text.parse::<u32>() {
-        Ok(u32::MAX) => Err(reserved(text)),
-        Ok(gid) => Ok(gid),
-        Err(_) if is_number(text) => Err(reserved(text)),
-        Err(_) => {
-            let missing = || Error::Usage(format!("no group is named '{text}'; `getent group` lists them"));
-            HostNames.group(text).map_err(unavailable)?.ok_or_else(missing)
-        }
-    }
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn reserved(id: &str) -> Error {
-    Error::Usage(format!("{id} is no id: they go from 0 to 4294967294"))
-}
-
-fn unavailable(error: IdentityError) -> Error {
+fn usage(error: IdentityError) -> Error {
     Error::Usage(error.to_string())
 }
 
@@ -330,54 +262,50 @@ impl Names {
 }
 
 /// `CAP_CHOWN` for 0, and so on.
-pub fn cap_name(cap: u32) -> String {
-    rcuwalk_host::cap_name(cap)
-        .map_or_else(|| format!("CAP_{cap}"), |name| format!("CAP_{}", name.to_uppercase()))
+pub(crate) fn cap_name(cap: u32) -> String {
+    CAP_NAMES.get(cap as usize).map_or_else(|| format!("CAP_{cap}"), |name| (*name).to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcuwalk::uapi::{
-        CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_LAST_CAP, CAP_MKNOD,
-    };
+    use rcuwalk::uapi::{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_MKNOD};
 
     #[test]
     fn identities_are_read() {
-        let root = Identity::of_user("root").unwrap();
+        let root = Subject::of_user("root").unwrap();
         assert_eq!((root.uids, root.label.as_str()), ([0; 4], "user root"));
         assert!(root.effective().contains(CAP_DAC_OVERRIDE) || root.caps[3].is_empty());
-        let nobody = Identity::of_user("4000000000:7,9,8").unwrap();
+        let nobody = Subject::of_user("4000000000:7,9,8").unwrap();
         assert_eq!((nobody.gids, nobody.groups.as_slice()), ([7; 4], &[8, 9][..]));
         assert_eq!(nobody.effective(), CapSet::EMPTY);
-        assert_eq!(Identity::of_user("4000000000").unwrap().gids, [4_000_000_000; 4]);
+        assert_eq!(Subject::of_user("4000000000").unwrap().gids, [4_000_000_000; 4]);
         for wrong in ["", "no such user", "4294967295", "0:", "0:no such group", "0:1,"] {
-            assert!(matches!(Identity::of_user(wrong), Err(Error::Usage(_))), "{wrong}");
+            assert!(matches!(Subject::of_user(wrong), Err(Error::Usage(_))), "{wrong}");
         }
     }
 
     #[test]
-    fn capabilities_are_read() {
-        let mut who = Identity::of_user("4000000000").unwrap();
-        who.set_caps("cap_chown,FOWNER").unwrap();
+    fn capabilities_are_changed() {
+        let mut who = Subject::of_user("4000000000+chown,FOWNER").unwrap();
         assert_eq!(who.effective(), CapSet::of(&[CAP_CHOWN, CAP_FOWNER]));
-        who.set_caps("-chown,+dac_override").unwrap();
+        who.change_caps("-chown+dac_override").unwrap();
         assert_eq!(who.effective(), CapSet::of(&[CAP_FOWNER, CAP_DAC_OVERRIDE]));
-        who.set_caps("all,-dac_read_search").unwrap();
+        who.change_caps("+all-dac_read_search").unwrap();
         assert_eq!(who.effective(), who.caps[BOUNDING] - CapSet::of(&[CAP_DAC_READ_SEARCH]));
-        who.set_caps("none").unwrap();
-        assert!(who.effective().is_empty() && who.set_caps("flying").is_err());
+        who.change_caps("-all").unwrap();
+        assert!(who.effective().is_empty());
+        assert!(who.change_caps("+flying").is_err() && who.change_caps("chown").is_err());
         assert_eq!(cap_name(CAP_MKNOD), "CAP_MKNOD");
-        assert_eq!(cap_name(CAP_LAST_CAP), "CAP_CHECKPOINT_RESTORE");
     }
 
     #[test]
     fn this_process_is_what_it_is() {
-        let me = Identity::caller().unwrap();
+        let me = Subject::caller().unwrap();
         assert_eq!(me.uids[1], nix::unistd::geteuid().as_raw());
-        let again = Identity::of_process(std::process::id() as i32).unwrap();
+        let again = Subject::of_process(std::process::id() as i32).unwrap();
         assert_eq!((again.uids, again.user_ns.as_ref()), (me.uids, None));
         me.cred().unwrap();
-        assert!(Identity::of_process(i32::MAX).is_err());
+        assert!(Subject::of_process(i32::MAX).is_err());
     }
 }

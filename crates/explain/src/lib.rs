@@ -6,10 +6,10 @@
 //! the host is changed.
 //!
 //! ```
-//! use rcuwalk_explain::{Explainer, Identity, Options, Verdict, What};
+//! use rcuwalk_explain::{Explainer, Subject, Options, Verdict, What};
 //!
 //! let explainer = Explainer::new(None)?;
-//! let nobody = Identity::of_user("65534:65534")?;
+//! let nobody = Subject::of_user("65534:65534")?;
 //! let report = explainer.explain(&nobody, b"/", &[What::Write], Options::default())?;
 //! let answer = &report.answers[0];
 //! assert_eq!(answer.verdict, Verdict::Denied);
@@ -35,7 +35,7 @@ mod verify;
 
 pub use call::{Call, SetTimes, What, mask_letters};
 pub use error::Error;
-pub use identity::{IdMaps, Identity, cap_name};
+pub use identity::{IdMaps, Subject};
 pub use probe::Place;
 pub use report::{Answer, Report, Verdict};
 pub use trial::{Explainer, Options};

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rcuwalk::uapi::*;
 
-use crate::call::{ACCESS, AT, Call, OPEN, RENAME, RESOLVE, SetTimes};
+use rcuwalk_host::strace::{self, Arg};
+
+use crate::call::{Call, SetTimes};
 use crate::error::Error;
 
 /// An argument.
@@ -43,12 +45,11 @@ impl Call {
     /// ```
     pub fn parse(text: &str, path: &[u8]) -> Result<Call, Error> {
         let wrong = |why: String| Error::Usage(format!("--call '{text}': {why}"));
-        let (name, rest) = text
-            .trim()
-            .split_once('(')
-            .ok_or_else(|| wrong("a call looks like open(\"/f\", O_RDONLY)".to_owned()))?;
-        let values = arguments(rest, path).map_err(wrong)?;
-        Arguments { values, at: 0 }.call(name.trim()).map_err(wrong)
+        let (name, args, _) = strace::head(text.trim().as_bytes()).ok_or_else(|| {
+            wrong("this is no whole call; one looks like open(\"/f\", O_RDONLY)".to_owned())
+        })?;
+        let values = args.into_iter().map(|arg| value(arg, path)).collect();
+        Arguments { values, at: 0 }.call(&name).map_err(wrong)
     }
 }
 
@@ -219,143 +220,46 @@ const KNOWN: [&str; 21] = [
     "utimensat",
 ];
 
-/// Splits what stands between the parentheses, and reads it.
-fn arguments(text: &str, path: &[u8]) -> Parsed<Vec<Value>> {
-    let (mut pieces, mut piece) = (Vec::new(), String::new());
-    let (mut depth, mut quoted, mut escaped) = (0_u32, false, false);
-    for c in text.chars() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ if quoted => {}
-            '{' | '[' | '(' => depth += 1,
-            ')' if depth == 0 => {
-                pieces.push(piece);
-                let pieces = pieces.iter().map(|piece| piece.trim());
-                return pieces.filter(|piece| !piece.is_empty()).map(|piece| value(piece, path)).collect();
-            }
-            '}' | ']' | ')' => depth = depth.checked_sub(1).ok_or("a bracket too many")?,
-            ',' if depth == 0 => {
-                pieces.push(std::mem::take(&mut piece));
-                continue;
-            }
-            _ => {}
-        }
-        piece.push(c);
-    }
-    Err("the closing parenthesis is missing".to_owned())
-}
-
-fn value(text: &str, path: &[u8]) -> Parsed<Value> {
-    if text == "PATH" {
-        return Ok(Value::Text(path.to_vec()));
-    }
-    if text.starts_with('"') {
-        return string(text).map(Value::Text);
-    }
-    if text.starts_with(['/', '.']) && text != "..." {
-        return Ok(Value::Text(text.as_bytes().to_vec()));
-    }
+/// What an argument says.
+fn value(arg: Arg, path: &[u8]) -> Value {
+    let text = match arg {
+        Arg::Text(text) => return Value::Text(text),
+        Arg::Word { text, .. } => text,
+    };
+    let number = |text: &str| {
+        strace::value(text).map_err(|word| format!("'{word}' is neither a number nor a flag that is known"))
+    };
     if let Some(inner) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
         let field = |field: &str| {
             let (name, value) = field.split_once('=')?;
             Some((name.trim().to_owned(), number(value.trim()).ok()?))
         };
-        return Ok(Value::Fields(inner.split(',').filter_map(field).collect()));
+        return Value::Fields(inner.split(',').filter_map(field).collect());
     }
-    if text == "NULL" {
-        return Ok(Value::Null);
+    match text.as_str() {
+        "PATH" => Value::Text(path.to_vec()),
+        "NULL" => Value::Null,
+        "..." => Value::Opaque,
+        text if text.starts_with(['/', '.']) => Value::Text(text.as_bytes().to_vec()),
+        list if list.starts_with('[') => Value::List(list.to_owned()),
+        text => match (number(text), text.strip_prefix("makedev(").and_then(|it| it.strip_suffix(')'))) {
+            (_, Some(inner)) => device(inner),
+            (Ok(number), None) => Value::Number(number),
+            // A pointer, with what strace says of it.
+            (Err(_), None) if text.starts_with('0') => Value::Opaque,
+            (Err(why), None) => Value::Unknown(why),
+        },
     }
-    if text.starts_with('[') {
-        return Ok(Value::List(text.to_owned()));
-    }
-    if text.starts_with('0') && number(text).is_err() || text == "..." {
-        return Ok(Value::Opaque);
-    }
-    if let Some(inner) = text.strip_prefix("makedev(").and_then(|text| text.strip_suffix(')')) {
-        let numbers =
-            inner.split_once(',').map(|(major, minor)| (number(major.trim()), number(minor.trim())));
-        let Some((Ok(major), Ok(minor))) = numbers else {
-            return Ok(Value::Unknown(format!("'{text}' is no device; makedev(1, 3) is")));
-        };
-        return Ok(Value::Number(makedev(major as u32, minor as u32) as i64));
-    }
-    // strace shows what a descriptor is: AT_FDCWD</home/alice>.
-    Ok(number(text.split('<').next().unwrap_or(text)).map_or_else(Value::Unknown, Value::Number))
 }
 
-/// A number, or names joined by `|`.
-fn number(text: &str) -> Parsed<i64> {
-    text.split('|').try_fold(0, |all, word| Ok(all | one_number(word.trim())?))
-}
-
-fn one_number(word: &str) -> Parsed<i64> {
-    let named =
-        [ACCESS, OPEN, AT, RESOLVE, RENAME, OTHERS].into_iter().flatten().find(|(name, _)| *name == word);
-    if let Some((_, value)) = named {
-        return Ok(*value);
-    }
-    let parsed = match word.strip_prefix("0x") {
-        Some(hex) => i64::from_str_radix(hex, 16),
-        None if word.len() > 1 && word.starts_with('0') => {
-            i64::from_str_radix(&word[1..].replace('o', ""), 8)
-        }
-        None => word.parse(),
-    };
-    parsed.map_err(|_| format!("'{word}' is neither a number nor a flag that is known"))
-}
-
-/// Values that no flag word of its own has.
-const OTHERS: &[(&str, i64)] = &[
-    ("F_OK", 0),
-    ("O_RDONLY", 0),
-    ("AT_FDCWD", AT_FDCWD as i64),
-    ("AT_EACCESS", AT_EACCESS as i64),
-    ("AT_REMOVEDIR", AT_REMOVEDIR as i64),
-    ("AT_STATX_SYNC_AS_STAT", 0),
-    ("S_IFREG", S_IFREG as i64),
-    ("S_IFDIR", S_IFDIR as i64),
-    ("S_IFCHR", S_IFCHR as i64),
-    ("S_IFBLK", S_IFBLK as i64),
-    ("S_IFIFO", S_IFIFO as i64),
-    ("S_IFSOCK", S_IFSOCK as i64),
-];
-
-/// A string in quotes, with the escapes of C.
-fn string(text: &str) -> Parsed<Vec<u8>> {
-    let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-    let mut bytes = inner.ok_or("a string is cut off")?.bytes().peekable();
-    let mut out = Vec::new();
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        match bytes.next() {
-            Some(b'n') => out.push(b'\n'),
-            Some(b't') => out.push(b'\t'),
-            Some(b'r') => out.push(b'\r'),
-            Some(b'x') => {
-                let digits: Vec<u8> = (0..2).filter_map(|_| bytes.next_if(u8::is_ascii_hexdigit)).collect();
-                let digits = String::from_utf8_lossy(&digits).into_owned();
-                out.push(u8::from_str_radix(&digits, 16).map_err(|_| "\\x without digits")?);
-            }
-            Some(digit @ b'0'..=b'7') => {
-                let mut n = digit - b'0';
-                for _ in 0..2 {
-                    match bytes.next_if(|b| (b'0'..=b'7').contains(b)) {
-                        Some(digit) => n = n.wrapping_mul(8).wrapping_add(digit - b'0'),
-                        None => break,
-                    }
-                }
-                out.push(n);
-            }
-            Some(other) => out.push(other),
-            None => return Err("a string is cut off".to_owned()),
-        }
-    }
-    Ok(out)
+/// `1, 3`.
+fn device(text: &str) -> Value {
+    let number = |text: &str| strace::value(text.trim()).ok();
+    let numbers = text.split_once(',').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
+    numbers.map_or_else(
+        || Value::Unknown(format!("'makedev({text})' is no device; makedev(1, 3) is")),
+        |(major, minor)| Value::Number(makedev(major as u32, minor as u32) as i64),
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFREG, S_ISGID, S_ISUI
 use crate::call::{Call, Outcome, What, trimmed};
 use crate::error::Error;
 use crate::fix::fixes;
-use crate::identity::{Identity, Names, cap_name};
+use crate::identity::{Names, Subject, cap_name};
 use crate::judge::{Reader, Reason, label, tell};
 use crate::probe::{Place, Probe};
 use crate::report::{Answer, Id, Report, SCHEMA, Text, Verdict, Who};
@@ -61,7 +61,7 @@ impl Explainer {
     /// current directory is not below the root.
     pub fn explain(
         &self,
-        who: &Identity,
+        who: &Subject,
         path: &[u8],
         asked: &[What],
         options: Options,
@@ -134,7 +134,7 @@ fn look_for_interpreters(probe: &mut Probe<'_>, call: &Call) -> Result<Vec<Vec<u
 }
 
 /// What a new program can do that who starts it cannot, and the other way round.
-fn privileges(who: &Identity, old: &Cred, new: &Cred, names: &mut Names) -> Vec<String> {
+fn privileges(who: &Subject, old: &Cred, new: &Cred, names: &mut Names) -> Vec<String> {
     let mut notes = Vec::new();
     if new.euid() != old.euid() {
         notes.push(format!("it runs as user {}", label(new.euid(), names.user(new.euid()))));
@@ -170,7 +170,7 @@ fn without_set_id(scene: &Scene, node: NodeIx) -> Option<String> {
 }
 
 /// Lets the engine make the call.
-pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Identity, call: &Call) -> Result<Trial, Error> {
+pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Subject, call: &Call) -> Result<Trial, Error> {
     let world = World::new(scene, View::Real).map_err(|e| Error::Engine("what was found", e))?;
     let mut task = world.vfs.task(Cred::root());
     if !scene.cwd.is_empty() {
@@ -189,7 +189,7 @@ pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Identity, call: &Call) 
 pub(crate) struct Question<'a> {
     pub(crate) place: &'a Place,
     pub(crate) scene: &'a Scene,
-    pub(crate) who: &'a Identity,
+    pub(crate) who: &'a Subject,
     pub(crate) cred: &'a Cred,
     pub(crate) what: &'a What,
     pub(crate) call: &'a Call,
@@ -262,7 +262,7 @@ pub(crate) fn judge(
     }
 }
 
-fn describe(who: &Identity, cred: &Cred, names: &mut Names) -> Who {
+fn describe(who: &Subject, cred: &Cred, names: &mut Names) -> Who {
     let group = |names: &mut Names, id| Id { id, name: names.group(id) };
     Who {
         label: who.label.clone(),

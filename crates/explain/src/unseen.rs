@@ -2,7 +2,7 @@
 
 use rcuwalk::uapi::S_IFLNK;
 
-use crate::identity::Identity;
+use crate::identity::Subject;
 use crate::proc;
 use crate::scene::{Mount, NodeIx, Scene};
 
@@ -16,7 +16,7 @@ const SPECIAL: [&str; 3] = ["proc", "cgroup", "cgroup2"];
 const MODULES: [&str; 4] = ["selinux", "apparmor", "smack", "tomoyo"];
 
 /// What may decide beside what was seen along the way: the nodes that the walks came to.
-pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Identity) -> Vec<String> {
+pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Subject) -> Vec<String> {
     let mut doubts = Vec::new();
     let mut mounts: Vec<&Mount> = Vec::new();
     for &at in nodes {
@@ -48,7 +48,7 @@ pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Identity) -> Vec<Str
     doubts
 }
 
-fn of_mount(mount: &Mount, who: &Identity) -> Option<String> {
+fn of_mount(mount: &Mount, who: &Subject) -> Option<String> {
     let point = String::from_utf8_lossy(&mount.point).into_owned();
     let fstype = mount.fstype.as_str();
     let has = |option: &str| mount.super_options.split(',').any(|it| it == option);
@@ -82,7 +82,7 @@ fn of_mount(mount: &Mount, who: &Identity) -> Option<String> {
         .then(|| format!("{point} is {fstype}: some of its files have rules of their own"))
 }
 
-fn of_modules(who: &Identity) -> Vec<String> {
+fn of_modules(who: &Subject) -> Vec<String> {
     let list = std::fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
     let active = |name: &str| list.trim().split(',').any(|it| it == name);
     let label = who.label_lsm.as_ref().map_or_else(String::new, |label| format!(" (label {label})"));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn file_systems_with_rules_of_their_own_are_named() {
-        let who = Identity::of_user("4000000000").unwrap();
+        let who = Subject::of_user("4000000000").unwrap();
         let doubt = |fstype: &str, super_options: &str| {
             let mount =
                 Mount { fstype: fstype.into(), super_options: super_options.into(), ..Mount::default() };

@@ -9,7 +9,7 @@ use rcuwalk::uapi::*;
 
 use crate::call::{Call, Twin, trimmed};
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity::Subject;
 use crate::probe::Place;
 use crate::report::{Verified, Verify};
 use crate::scene::{Scene, View, World};
@@ -20,7 +20,7 @@ use crate::trial::{Trial, try_call};
 pub(crate) fn verify(
     place: &Place,
     scene: &Scene,
-    who: &Identity,
+    who: &Subject,
     cred: &Cred,
     call: &Call,
     suspects: &[String],
@@ -74,7 +74,7 @@ pub(crate) fn verify(
 }
 
 /// What the engine says to a twin.
-fn expected(scene: &Scene, who: &Identity, cred: &Cred, twin: &Twin) -> Result<Result<(), Errno>, Error> {
+fn expected(scene: &Scene, who: &Subject, cred: &Cred, twin: &Twin) -> Result<Result<(), Errno>, Error> {
     let without;
     let cred = if twin.without_mknod {
         let effective = cred.effective() - CapSet::of(&[CAP_MKNOD]);
@@ -110,8 +110,8 @@ fn opens_device(scene: &Scene, call: &Call) -> Option<&'static str> {
 }
 
 /// How the child becomes the identity.
-fn plan(place: &Place, who: &Identity) -> Result<Plan, String> {
-    let me = Identity::caller().map_err(|e| e.to_string())?;
+fn plan(place: &Place, who: &Subject) -> Result<Plan, String> {
+    let me = Subject::caller().map_err(|e| e.to_string())?;
     let same = (me.uids, me.gids, &me.groups, me.caps) == (who.uids, who.gids, &who.groups, who.caps);
     if !same && me.uids[1] != 0 {
         return Err("only root can ask as somebody else".to_owned());

@@ -7,7 +7,7 @@ use rcuwalk::acl::{
     ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry, UncheckedAcl, XATTR_NAME_POSIX_ACL_ACCESS,
 };
 use rcuwalk::userns::UserNamespace;
-use rcuwalk_explain::{Explainer, Identity, Options, Verdict, What};
+use rcuwalk_explain::{Explainer, Options, Subject, Verdict, What};
 use rustix::fs::XattrFlags;
 
 /// Questions about each of the two trees.
@@ -43,16 +43,16 @@ fn is_root() -> bool {
 
 const IDS: [u32; 5] = [0, 3000, 3001, 3002, 3003];
 
-fn identities(rng: &mut Rng) -> Vec<Identity> {
+fn identities(rng: &mut Rng) -> Vec<Subject> {
     let caps = ["dac_override", "dac_read_search", "fowner", "chown", "fsetid", "dac_read_search,fowner"];
     (0..24)
         .map(|at| {
             let groups: Vec<String> = (0..=rng.below(3)).map(|_| rng.pick(&IDS).to_string()).collect();
             let text = format!("{}:{}", rng.pick(&IDS), groups.join(","));
-            let mut who = Identity::of_user(&text).unwrap();
+            let mut who = Subject::of_user(&text).unwrap();
             match at % 4 {
-                0 => who.set_caps("none").unwrap(),
-                1 => who.set_caps(caps[rng.below(caps.len())]).unwrap(),
+                0 => who.change_caps("-all").unwrap(),
+                1 => who.change_caps(&format!("-all+{}", caps[rng.below(caps.len())])).unwrap(),
                 _ => {}
             }
             // One whose real ids are others'.

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rcuwalk_explain::{Call, Explainer, Identity, Options, Report, What};
+use rcuwalk_explain::{Call, Explainer, Options, Report, Subject, What};
 use serde_json::{Value, json};
 
 fn schema() -> Value {
@@ -75,9 +75,9 @@ fn check(root: &Value, rule: &Value, value: &Value, at: &str, wrong: &mut Vec<St
 
 fn reports() -> Vec<Report> {
     let explainer = Explainer::new(None).unwrap();
-    let me = Identity::caller().unwrap();
-    let nobody = Identity::of_user("65534:65534,1").unwrap();
-    let process = Identity::of_process(std::process::id() as i32).unwrap();
+    let me = Subject::caller().unwrap();
+    let nobody = Subject::of_user("65534:65534,1").unwrap();
+    let process = Subject::of_process(std::process::id() as i32).unwrap();
     let options = Options { verify: true, ..Options::default() };
     let temp = tempfile::tempdir().unwrap();
     let odd = temp.path().join(std::ffi::OsStr::from_bytes(b"odd\xff"));

@@ -7,69 +7,18 @@ use std::fmt;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use rcuwalk::Cred;
-use rcuwalk::cred::CapSet;
-use rcuwalk::uapi::{CAP_LAST_CAP, NGROUPS_MAX};
-
-/// The names of the capabilities, by number, without their common prefix `cap_`.
-const CAP_NAMES: [&str; CAP_LAST_CAP as usize + 1] = [
-    "chown",
-    "dac_override",
-    "dac_read_search",
-    "fowner",
-    "fsetid",
-    "kill",
-    "setgid",
-    "setuid",
-    "setpcap",
-    "linux_immutable",
-    "net_bind_service",
-    "net_broadcast",
-    "net_admin",
-    "net_raw",
-    "ipc_lock",
-    "ipc_owner",
-    "sys_module",
-    "sys_rawio",
-    "sys_chroot",
-    "sys_ptrace",
-    "sys_pacct",
-    "sys_admin",
-    "sys_boot",
-    "sys_nice",
-    "sys_resource",
-    "sys_time",
-    "sys_tty_config",
-    "mknod",
-    "lease",
-    "audit_write",
-    "audit_control",
-    "setfcap",
-    "mac_override",
-    "mac_admin",
-    "syslog",
-    "wake_alarm",
-    "block_suspend",
-    "audit_read",
-    "perfmon",
-    "bpf",
-    "checkpoint_restore",
-];
-
-/// The name of a capability (`CAP_*`), in lower case without `cap_`; none if there is no such capability.
-///
-/// ```
-/// assert_eq!(rcuwalk_host::cap_name(rcuwalk::uapi::CAP_FOWNER), Some("fowner"));
-/// ```
-pub fn cap_name(cap: u32) -> Option<&'static str> {
-    CAP_NAMES.get(cap as usize).copied()
-}
+use rcuwalk::cred::{CAP_NAMES, CapSet, cap_from_name};
+use rcuwalk::uapi::NGROUPS_MAX;
+use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::capabilities;
+use serde::{Serialize, Serializer};
 
 /// Reads a list of capabilities: names with or without `cap_`, in either case, separated by commas or blanks; `all`,
 /// `none`; or the whole set in hexadecimal, as `/proc/PID/status` shows it, after `0x`.
 ///
 /// # Errors
 ///
-/// The word that is no capability, in a sentence.
+/// [`IdentityError::NoSuchCap`] for a word that is no capability.
 ///
 /// ```
 /// use rcuwalk::{cred::CapSet, uapi::*};
@@ -79,41 +28,90 @@ pub fn cap_name(cap: u32) -> Option<&'static str> {
 /// ```
 pub fn parse_caps(text: &str) -> Result<CapSet, IdentityError> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    let mut set = CapSet::EMPTY;
-    for word in words {
-        set = set | parse_cap(word).ok_or_else(|| IdentityError::NoSuchCap(word.to_owned()))?;
+    words.map(|word| parse_cap(word, CapSet::FULL)).try_fold(CapSet::EMPTY, |set, cap| Ok(set | cap?))
+}
+
+/// Reads one word of a list. `all` is what this word stands for.
+fn parse_cap(word: &str, all: CapSet) -> Result<CapSet, IdentityError> {
+    let lower = word.to_ascii_lowercase();
+    let known = match lower.as_str() {
+        "all" => Some(all),
+        "none" => Some(CapSet::EMPTY),
+        name => match name.strip_prefix("0x") {
+            Some(hex) => {
+                u64::from_str_radix(hex, 16).ok().map(CapSet).filter(|set| set.is_subset(CapSet::FULL))
+            }
+            None => cap_from_name(name).map(|cap| CapSet::of(&[cap])),
+        },
+    };
+    known.ok_or_else(|| {
+        let bare = lower.strip_prefix("cap_").unwrap_or(&lower);
+        let nearest = CAP_NAMES
+            .iter()
+            .map(|name| name["CAP_".len()..].to_ascii_lowercase())
+            .map(|name| (strsim::damerau_levenshtein(bare, &name), name))
+            .min();
+        // A word that shares next to nothing with any name is no misspelling.
+        let nearest = nearest.filter(|(distance, name)| distance * 3 <= name.len().max(3));
+        IdentityError::NoSuchCap { name: word.to_owned(), nearest: nearest.map(|(_, name)| name) }
+    })
+}
+
+/// Applies `+CAP,...` and `-CAP,...`, in the order written, to a set: what [`Identity::parse`] takes behind user and groups.
+///
+/// `all` is what the word `all` stands for.
+///
+/// # Errors
+///
+/// [`IdentityError::NoSuchCap`]; [`IdentityError::Syntax`] if it does not begin with a sign, or nothing follows one.
+///
+/// ```
+/// use rcuwalk::{cred::CapSet, uapi::*};
+/// let set = rcuwalk_host::change_caps("-all+chown,fowner-chown", CapSet::FULL, CapSet::FULL);
+/// assert_eq!(set, Ok(CapSet::of(&[CAP_FOWNER])));
+/// ```
+pub fn change_caps(text: &str, mut set: CapSet, all: CapSet) -> Result<CapSet, IdentityError> {
+    let syntax = |what| IdentityError::Syntax { text: text.to_owned(), what };
+    let mut rest = text;
+    while let Some(sign) = rest.chars().next() {
+        if !SIGNS.contains(&sign) {
+            return Err(syntax("capabilities begin with '+' or '-'"));
+        }
+        let list = &rest[1..];
+        let (list, behind) = list.split_at(list.find(SIGNS).unwrap_or(list.len()));
+        // "A+b,-c" says the same as "A+b-c".
+        for word in list.strip_suffix(',').filter(|_| !behind.is_empty()).unwrap_or(list).split(',') {
+            let caps = match word.trim() {
+                "" => return Err(syntax("a capability is missing behind '+', '-' or ','")),
+                "none" => return Err(syntax("'none' adds and takes away nothing; write -all")),
+                word => parse_cap(word, all)?,
+            };
+            set = if sign == '+' { set | caps } else { set - caps };
+        }
+        rest = behind;
     }
     Ok(set)
 }
 
-fn parse_cap(word: &str) -> Option<CapSet> {
-    let lower = word.to_ascii_lowercase();
-    if let Some(hex) = lower.strip_prefix("0x") {
-        return u64::from_str_radix(hex, 16).ok().map(CapSet).filter(|set| set.is_subset(CapSet::FULL));
-    }
-    match lower.as_str() {
-        "all" => Some(CapSet::FULL),
-        "none" => Some(CapSet::EMPTY),
-        name => {
-            let name = name.strip_prefix("cap_").unwrap_or(name);
-            CAP_NAMES.iter().position(|known| *known == name).map(|cap| CapSet(1 << cap))
-        }
-    }
-}
+/// What capabilities begin with.
+const SIGNS: [char; 2] = ['+', '-'];
 
-/// The capabilities of a set by name, separated by commas; `none` and `all` for the two ends.
+/// The capabilities of a set by name, in lower case without `cap_`, separated by commas; `none` and `all` for the two ends.
 pub fn show_caps(set: CapSet) -> String {
     match set {
         CapSet::EMPTY => "none".to_owned(),
         CapSet::FULL => "all".to_owned(),
         set => {
-            let names = (0..=CAP_LAST_CAP).filter(|&cap| set.contains(cap)).filter_map(cap_name);
+            let names = (0..).zip(CAP_NAMES).filter(|&(cap, _)| set.contains(cap));
+            let names = names.map(|(_, name)| name["CAP_".len()..].to_ascii_lowercase());
             names.collect::<Vec<_>>().join(",")
         }
     }
 }
 
-/// Somebody whose access is asked about.
+/// A user whose access is asked about.
+///
+/// Its serialized form is its label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// What to call it in output: as it was written, or what it stands for.
@@ -127,6 +125,14 @@ pub struct Identity {
     /// Effective and permitted capabilities.
     pub caps: CapSet,
 }
+
+/// How an identity is written, for usage messages; [`IDENTITY_HELP`] explains it.
+pub const IDENTITY_FORM: &str = "USER|UID[:GROUP,...][+CAP,...][-CAP,...]";
+
+/// What [`Identity::parse`] understands, in the words of every command that takes an identity.
+pub const IDENTITY_HELP: &str = "A user, by name or number, with the groups of a login; a number without a user is its own group. \
+With :GROUP,... only these groups, the first as group id. User 0 has all capabilities and other users have none; +CAP,... adds \
+capabilities and -CAP,... takes them away, 'all' among them";
 
 /// Why a text names no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,15 +155,19 @@ pub enum IdentityError {
         place: &'static str,
     },
     /// No capability has this name or number.
-    #[error(
-        "'{0}' is no capability; write names as capabilities(7) has them, 'all', 'none', or 0x and the set"
-    )]
-    NoSuchCap(String),
+    #[error("there is no capability '{name}'{}; capabilities(7) lists them, 'all' and 0x with the set are understood, too",
+        nearest.as_ref().map_or_else(String::new, |it| format!("; '{it}' comes nearest")))]
+    NoSuchCap {
+        /// What was written.
+        name: String,
+        /// The capability that is spelt most like it, if one is near.
+        nearest: Option<String>,
+    },
     /// A number that is no id.
     #[error("{0} is no id: ids go from 0 to 4294967294")]
     NoId(String),
     /// Something is missing, or there is too much of it.
-    #[error("'{text}': {what}; write USER or UID, then :GROUP,... if wanted, then +CAP,... if wanted")]
+    #[error("'{text}': {what}; write {IDENTITY_FORM}")]
     Syntax {
         /// What was written.
         text: String,
@@ -332,11 +342,26 @@ impl Identity {
         who
     }
 
-    /// Reads `USER|UID[:GROUP[,GROUP...]][+CAP[,CAP...]]`.
+    /// The calling thread: its effective ids, its groups and its effective capabilities.
+    ///
+    /// # Errors
+    ///
+    /// What getgroups(2) and capget(2) answer.
+    pub fn caller() -> std::io::Result<Identity> {
+        let groups: Vec<u32> = getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
+        let who = Identity::new(geteuid().as_raw(), getegid().as_raw(), &groups);
+        let caps = CapSet(capabilities(None)?.effective.bits()) & CapSet::FULL;
+        Ok(Identity { caps, ..who })
+    }
+
+    /// Reads `USER|UID[:GROUP,...][+CAP,...][-CAP,...]`.
     ///
     /// Without `:GROUP`, the groups are those that the user would log in with; a number that no user has is its own
     /// group. With it, the first group is the group id, and only the groups named are held. User 0 has every
-    /// capability and anybody else none, unless `+CAP` says which; `+none` and `+all` are understood.
+    /// capability and any other user none; `+CAP` adds to them and `-CAP` takes away, in the order written.
+    ///
+    /// Names may have `+` and `-` in them: a text that as a whole names a user is that user, and what follows a sign is
+    /// taken for capabilities where it names some.
     ///
     /// # Errors
     ///
@@ -351,33 +376,20 @@ impl Identity {
     /// assert!(Identity::parse("alice", &nobody).is_err());
     /// ```
     pub fn parse(text: &str, names: &dyn Names) -> Result<Identity, IdentityError> {
-        let syntax = |what| IdentityError::Syntax { text: text.to_owned(), what };
-        let (ids, caps) = match text.split_once('+') {
-            Some((_, "")) => return Err(syntax("no capability after '+'")),
-            Some((ids, caps)) => (ids, Some(parse_caps(caps)?)),
-            None => (text, None),
+        Identity::parse_within(text, names, CapSet::FULL)
+    }
+
+    /// As [`parse`](Self::parse), where `all` are the capabilities that there are: those of user 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_within(text: &str, names: &dyn Names, all: CapSet) -> Result<Identity, IdentityError> {
+        let mut who = match ids(text, names, all) {
+            Ok(who) => who,
+            Err(whole) => with_caps(text, names, all, whole)?,
         };
-        let (user, groups) = match ids.split_once(':') {
-            Some((user, groups)) => (user, Some(groups)),
-            None => (ids, None),
-        };
-        if user.is_empty() {
-            return Err(syntax("no user"));
-        }
-        let mut who = match groups {
-            None => log_in(user, names)?,
-            Some(groups) => {
-                let groups =
-                    groups.split(',').map(|group| group_id(group, names)).collect::<Result<Vec<_>, _>>()?;
-                let (gid, groups) = groups.split_first().ok_or_else(|| syntax("no group after ':'"))?;
-                Identity::new(user_id(user, names)?, *gid, groups)
-            }
-        };
-        if who.groups.len() > NGROUPS_MAX {
-            return Err(syntax("more than 65536 groups"));
-        }
-        who.caps = caps.unwrap_or(who.caps);
-        who.label = text.to_owned();
+        text.clone_into(&mut who.label);
         Ok(who)
     }
 
@@ -410,6 +422,12 @@ impl fmt::Display for Identity {
     }
 }
 
+impl Serialize for Identity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.label)
+    }
+}
+
 /// A number that can be an id; none for a name.
 fn number(text: &str) -> Result<Option<u32>, IdentityError> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -419,6 +437,56 @@ fn number(text: &str) -> Result<Option<u32>, IdentityError> {
         Ok(id) if id != u32::MAX => Ok(Some(id)),
         _ => Err(IdentityError::NoId(text.to_owned())),
     }
+}
+
+/// Reads `USER|UID[:GROUP,...]`.
+fn ids(text: &str, names: &dyn Names, all: CapSet) -> Result<Identity, IdentityError> {
+    let syntax = |what| IdentityError::Syntax { text: text.to_owned(), what };
+    let (user, groups) = text.split_once(':').map_or((text, None), |(user, groups)| (user, Some(groups)));
+    if user.is_empty() {
+        return Err(syntax("there is no user"));
+    }
+    let mut who = match groups {
+        None => log_in(user, names)?,
+        Some(groups) if groups.split(',').any(str::is_empty) => {
+            return Err(syntax("a group is missing behind ':' or ','"));
+        }
+        Some(groups) => {
+            let groups =
+                groups.split(',').map(|group| group_id(group, names)).collect::<Result<Vec<_>, _>>()?;
+            Identity::new(user_id(user, names)?, groups[0], &groups[1..])
+        }
+    };
+    if who.groups.len() > NGROUPS_MAX {
+        return Err(syntax("these are more than 65536 groups"));
+    }
+    who.caps = who.caps & all;
+    Ok(who)
+}
+
+/// Reads ids with capabilities behind them. `whole` says why the text is no user as a whole.
+fn with_caps(
+    text: &str,
+    names: &dyn Names,
+    all: CapSet,
+    whole: IdentityError,
+) -> Result<Identity, IdentityError> {
+    let (mut no_caps, mut no_ids) = (None, None);
+    // The longest text that names a user counts, as it does where it is all there is.
+    for (at, _) in text.rmatch_indices(SIGNS) {
+        let (head, tail) = text.split_at(at);
+        match (ids(head, names, all), change_caps(tail, CapSet::EMPTY, all)) {
+            (Ok(mut who), Ok(_)) => {
+                who.caps = change_caps(tail, who.caps, all)?;
+                return Ok(who);
+            }
+            // One half is understood: the other is what is wrong.
+            (Ok(_), Err(e)) => no_caps = no_caps.or(Some(e)),
+            (Err(e), Ok(_)) => no_ids = Some(e),
+            (Err(_), Err(_)) => {}
+        }
+    }
+    Err(no_caps.or(no_ids).unwrap_or(whole))
 }
 
 /// The identity that a user logs in with.
@@ -457,7 +525,7 @@ pub(crate) fn group_id(group: &str, names: &dyn Names) -> Result<u32, IdentityEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcuwalk::uapi::{CAP_CHECKPOINT_RESTORE, CAP_DAC_OVERRIDE, CAP_SETFCAP, CAP_SYS_ADMIN};
+    use rcuwalk::uapi::{CAP_DAC_OVERRIDE, CAP_SETFCAP, CAP_SYS_ADMIN};
 
     fn names() -> FileNames {
         FileNames::new(
@@ -485,13 +553,33 @@ mod tests {
         let caps = |text| Identity::parse(text, &names()).unwrap().caps;
         assert_eq!(caps("root"), CapSet::FULL);
         assert_eq!(caps("app"), CapSet::EMPTY);
-        assert_eq!(caps("root+none"), CapSet::EMPTY);
+        assert_eq!(caps("root-all"), CapSet::EMPTY);
+        assert_eq!(
+            caps("0-setfcap,dac_override"),
+            CapSet::FULL - CapSet::of(&[CAP_SETFCAP, CAP_DAC_OVERRIDE])
+        );
+        assert_eq!(caps("0-all+SETFCAP,-setfcap+dac_override"), CapSet::of(&[CAP_DAC_OVERRIDE]));
         assert_eq!(caps("app:5+CAP_SYS_ADMIN,setfcap"), CapSet::of(&[CAP_SYS_ADMIN, CAP_SETFCAP]));
-        assert_eq!(cap_name(CAP_CHECKPOINT_RESTORE), Some("checkpoint_restore"));
-        assert_eq!(cap_name(CAP_CHECKPOINT_RESTORE + 1), None);
+        let few = CapSet::of(&[CAP_SETFCAP]);
+        let within = |text| Identity::parse_within(text, &names(), few).unwrap().caps;
+        assert_eq!((within("root"), within("app+all")), (few, few), "all that there are");
         let set = CapSet::of(&[CAP_DAC_OVERRIDE, CAP_SETFCAP]);
         assert_eq!(parse_caps(&show_caps(set)), Ok(set));
         assert_eq!((show_caps(CapSet::EMPTY), show_caps(CapSet::FULL)), ("none".into(), "all".into()));
+    }
+
+    #[test]
+    fn names_may_have_signs_in_them() {
+        let names = FileNames::new(b"www-data:x:33:33::/:\nup-kill:x:7:7::/:\nup:x:8:8::/:\n", b"a-b:x:4:\n");
+        let read = |text| {
+            let who = Identity::parse(text, &names).unwrap();
+            (who.uid, who.gid, show_caps(who.caps))
+        };
+        assert_eq!(read("www-data"), (33, 33, "none".into()));
+        assert_eq!(read("www-data+kill"), (33, 33, "kill".into()));
+        assert_eq!(read("up-kill"), (7, 7, "none".into()), "a user as a whole");
+        assert_eq!(read("up-kill+chown-kill"), (7, 7, "chown".into()));
+        assert_eq!(read("www-data:a-b,33+kill"), (33, 4, "kill".into()));
     }
 
     #[test]
@@ -499,17 +587,23 @@ mod tests {
         let error = |text| Identity::parse(text, &names()).unwrap_err();
         assert!(matches!(error("alice"), IdentityError::NoSuchUser { .. }));
         assert!(matches!(error("app:wheel"), IdentityError::NoSuchGroup { .. }));
-        assert!(matches!(error("app:"), IdentityError::NoSuchGroup { .. }));
         assert!(matches!(error("odd"), IdentityError::NoSuchUser { .. }));
         for text in ["4294967295", "99999999999", "app:4294967295"] {
             assert!(matches!(error(text), IdentityError::NoId(_)), "{text}");
         }
-        for text in ["", ":5", "app+"] {
+        for text in ["", ":5", "app+", "app+setfcap,", "app:", "app:5,", "app+none"] {
             assert!(matches!(error(text), IdentityError::Syntax { .. }), "{text}");
         }
-        for text in ["app+flying", "app+0x20000000000"] {
-            assert!(matches!(error(text), IdentityError::NoSuchCap(_)), "{text}");
+        for (text, near) in
+            [("app+flying", None), ("app+0x20000000000", None), ("app-dac_overide", Some("dac_override"))]
+        {
+            let IdentityError::NoSuchCap { nearest, .. } = error(text) else { panic!("{text}") };
+            assert_eq!(nearest.as_deref(), near, "{text}");
         }
+        assert!(matches!(error("alice+chown"), IdentityError::NoSuchUser { name, .. } if name == "alice"));
+        assert!(
+            matches!(error("web-server"), IdentityError::NoSuchUser { name, .. } if name == "web-server")
+        );
     }
 
     #[test]

@@ -47,11 +47,13 @@ mod queue;
 mod save;
 mod scan;
 mod source;
+pub mod strace;
 
 pub use archive::{ArchiveOptions, Limits, import_tar};
 pub use files::Files;
 pub use identity::{
-    Account, FileNames, HostNames, Identity, IdentityError, Names, cap_name, parse_caps, show_caps,
+    Account, FileNames, HostNames, IDENTITY_FORM, IDENTITY_HELP, Identity, IdentityError, Names, change_caps,
+    parse_caps, show_caps,
 };
 pub use image::Image;
 pub use import::{ImportOptions, import_dir};

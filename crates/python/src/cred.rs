@@ -5,60 +5,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use rcuwalk::Cred;
-use rcuwalk::cred::CapSet;
+use rcuwalk::cred::{CAP_NAMES, CapSet};
+use rcuwalk_host::parse_caps;
 
 /// A credential: ids, groups, capabilities. It never changes.
 #[pyclass(name = "Cred", module = "rcuwalk", frozen)]
 #[derive(Debug, Clone)]
 pub(crate) struct PyCred(pub(crate) Cred);
-
-/// Names of capabilities, by number.
-pub(crate) const CAPABILITIES: [&str; 41] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETPCAP",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_NICE",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_MKNOD",
-    "CAP_LEASE",
-    "CAP_AUDIT_WRITE",
-    "CAP_AUDIT_CONTROL",
-    "CAP_SETFCAP",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MAC_ADMIN",
-    "CAP_SYSLOG",
-    "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_AUDIT_READ",
-    "CAP_PERFMON",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-];
-
-const _: () =
-    assert!(CAPABILITIES.len() == rcuwalk::uapi::CAP_LAST_CAP as usize + 1, "a name for each capability");
 
 /// Sets of capabilities: a mask, `"full"`, `"none"`, or names, in one string or several.
 ///
@@ -79,18 +32,10 @@ pub(crate) fn cap_set(object: &Bound<'_, PyAny>) -> PyResult<CapSet> {
 
 fn named(text: &str) -> PyResult<CapSet> {
     match text {
-        "full" => return Ok(CapSet::FULL),
-        "none" | "" => return Ok(CapSet::EMPTY),
-        _ => {}
+        "full" => Ok(CapSet::FULL),
+        // "A|B" is how the rows of cases/*.toml write a set.
+        _ => parse_caps(&text.replace('|', ",")).map_err(|error| PyValueError::new_err(error.to_string())),
     }
-    let words = text.split(['|', ',', ' ']).filter(|word| !word.is_empty());
-    words.into_iter().try_fold(CapSet::EMPTY, |all, word| {
-        let name = word.to_ascii_uppercase();
-        let known = |cap: &&str| **cap == name || cap.strip_prefix("CAP_") == Some(&name);
-        let at = CAPABILITIES.iter().position(known);
-        let at = at.ok_or_else(|| PyValueError::new_err(format!("unknown capability {word}")))?;
-        Ok(all | CapSet(1 << at))
-    })
 }
 
 #[pymethods]
@@ -183,7 +128,7 @@ impl PyCred {
     #[getter]
     fn capabilities(&self) -> Vec<&'static str> {
         let effective = self.0.effective();
-        (0u32..).zip(CAPABILITIES).filter(|(cap, _)| effective.contains(*cap)).map(|(_, name)| name).collect()
+        (0u32..).zip(CAP_NAMES).filter(|(cap, _)| effective.contains(*cap)).map(|(_, name)| name).collect()
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use crate::error::os_error;
 use crate::gate;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use rcuwalk_explain::{Call, Error, Explainer, Identity, Options, What};
+use rcuwalk_explain::{Call, Error, Explainer, Options, Subject, What};
 
 /// What is asked: a word, `rename=PATH`, or `call:` and a system call.
 fn what(text: &str, path: &[u8]) -> Result<What, Error> {
@@ -47,12 +47,12 @@ pub(crate) fn explain_json(
     let report = py.detach(|| {
         let _gate = gate::enter();
         let mut who = match (user, pid) {
-            (Some(user), _) => Identity::of_user(user)?,
-            (None, Some(pid)) => Identity::of_process(pid)?,
-            (None, None) => Identity::caller()?,
+            (Some(user), _) => Subject::of_user(user)?,
+            (None, Some(pid)) => Subject::of_process(pid)?,
+            (None, None) => Subject::caller()?,
         };
         if let Some(caps) = caps {
-            who.set_caps(caps)?;
+            who.change_caps(caps)?;
         }
         let asked = asked.iter().map(|text| what(text, bytes)).collect::<Result<Vec<_>, _>>()?;
         Explainer::new(None)?.explain(&who, bytes, &asked, Options { fixes, verify })

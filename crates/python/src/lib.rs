@@ -39,7 +39,7 @@ mod _rcuwalk {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("CAPABILITIES", crate::cred::CAPABILITIES)
+        module.add("CAPABILITIES", rcuwalk::cred::CAP_NAMES)
     }
 
     /// Waits until no engine call is under way: for `os.register_at_fork`.

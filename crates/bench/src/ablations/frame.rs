@@ -8,11 +8,12 @@ use serde::Serialize;
 use super::Options;
 use crate::engines::{Contender, Op, Timed, Value, chained, each};
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity;
 use crate::machine::allowed_cpus;
 use crate::measure::{self, PathSet, Plan, Series};
 use crate::report::{DIFFERS, rounded};
 use crate::run::{MANY_PATHS, Observer, on_thread};
+use rcuwalk_host::Identity;
 
 /// What a row may spend, and what it measures with.
 pub struct Budget<'a> {
@@ -204,7 +205,7 @@ impl<'a> Budget<'a> {
             cpus.truncate(options.threads);
         }
         let (rounds, batch_nanos) = if options.quick { (31, 60_000) } else { (151, 200_000) };
-        let caller = Identity::caller()?;
+        let caller = identity::caller()?;
         Ok(Budget { rounds, batch_nanos, cpus, quick: options.quick, caller, observer })
     }
 

@@ -125,8 +125,8 @@ fn by_version(since: (u32, u32), version: Option<(u32, u32)>) -> (Verdict, Strin
 pub(super) mod tests {
     use super::*;
     use crate::hostcalls::Row;
-    use crate::identity::Identity;
     use crate::machine::Machine;
+    use rcuwalk_host::Identity;
 
     /// Figures of a kernel, each a situation, a call and nanoseconds.
     pub(in crate::doctor) fn timed(figures: &[(&str, &'static str, f64)]) -> hostcalls::Report {
@@ -143,7 +143,7 @@ pub(super) mod tests {
         hostcalls::Report {
             machine: Machine::read(),
             fstype: "ext4".into(),
-            identity: Identity::user(1000, 1000, &[]),
+            identity: Identity::new(1000, 1000, &[]),
             entry_ns: 80.0,
             rows: figures.iter().map(row).collect(),
             notes: Vec::new(),

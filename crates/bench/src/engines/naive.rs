@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use super::{Engine, Value, attr_value, error_value, unit_value};
 use crate::attr::Attr;
-use crate::identity::Identity;
 use crate::tree::{Entry, Tree};
+use rcuwalk_host::Identity;
 
 const ENOENT: i32 = 2;
 const EBADF: i32 = 9;
@@ -224,7 +224,7 @@ mod tests {
         let dir = Attr { mode: 0o040_755, uid: 0, gid: 0, ..host_attr(c"/", false).unwrap() };
         let file = Attr { mode: 0o100_640, uid: 5, gid: 7, ino: 99, ..dir };
         let link = Attr { mode: 0o120_777, ..dir };
-        let naive = Naive::new(dir, &Identity::user(uid, uid, &[]));
+        let naive = Naive::new(dir, &Identity::new(uid, uid, &[]));
         naive.insert(b"/d", dir, Vec::new());
         naive.insert(b"/d/f", file, Vec::new());
         naive.insert(b"/d/l", link, b"../d/./f".to_vec());

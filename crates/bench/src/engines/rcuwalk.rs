@@ -11,7 +11,8 @@ use rcuwalk::{Task, Vfs, WalkMode};
 use super::{Engine, Value, attr_value, error_value, unit_value};
 use crate::attr::Attr;
 use crate::check::{Follow, Subject};
-use crate::identity::{Caps, Identity};
+use crate::identity::Caps;
+use rcuwalk_host::Identity;
 
 /// One process of the engine. Its path calls may run on many threads at once.
 pub struct Rcuwalk {

@@ -22,13 +22,14 @@ use crate::ablations::{Budget, Workload, side};
 use crate::engines::host::{Getppid, Host};
 use crate::engines::{Contender, Engine, Value, attr_value, error_value};
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity;
 use crate::machine::Machine;
 use crate::report::rounded;
 use crate::run::Observer;
 use crate::scratch::{Chain, DEPTHS};
 use crate::table::{Style, new_table, right};
 use crate::tree::Mount;
+use rcuwalk_host::Identity;
 
 pub use exec::EXEC_LOOP;
 
@@ -164,7 +165,7 @@ impl<'a> Place<'a> {
                 .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o644)))
                 .map_err(|e| Error::host("making a file", &path, e, "set TMPDIR to a directory with room"))?;
         }
-        let who = if Identity::can_switch() { Identity::user(1000, 1000, &[]) } else { Identity::caller()? };
+        let who = if identity::can_switch() { Identity::new(1000, 1000, &[]) } else { identity::caller()? };
         Ok(Place { budget, directory: chain.path(), who, files })
     }
 

@@ -7,7 +7,6 @@
 
 mod questions;
 mod sides;
-mod strace;
 mod world;
 
 use std::collections::BTreeMap;
@@ -18,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rcuwalk::{Variants, Vfs, WalkMode};
+use rcuwalk_host::strace;
 use rustix::fs::CWD;
 use serde::Serialize;
 
 use crate::engines::rcuwalk::cred;
 use crate::engines::{Value, error_value};
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity;
 use crate::machine::Machine;
 use crate::report::rounded;
 use crate::run::Observer;
@@ -149,8 +149,9 @@ fn replay(mut questions: Questions, rounds: usize, observer: &dyn Observer) -> R
     observer.stage("importing", Some(questions.list.len() as u64));
     let vfs = world::empty()?;
     let entries = import(&mut questions, &vfs, observer)?;
-    let who = Identity::caller()?;
-    let cred = cred(&who, who.assume()?).map_err(|e| Error::engine("becoming the caller", b"", e, ""))?;
+    let who = identity::caller()?;
+    let cred =
+        cred(&who, identity::assume(&who)?).map_err(|e| Error::engine("becoming the caller", b"", e, ""))?;
     let mut engine = Engine::new(vfs.task(cred), &questions.places)
         .map_err(|(path, errno)| Error::engine("going where the program stood", &path, errno, ""))?;
     observer.stage("comparing", None);

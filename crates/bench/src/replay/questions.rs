@@ -4,14 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::path::Path;
 
-use rcuwalk::uapi::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, AT_STATX_DONT_SYNC, AT_STATX_FORCE_SYNC, AT_SYMLINK_NOFOLLOW,
-    O_CLOEXEC, O_DIRECT, O_DIRECTORY, O_DSYNC, O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK,
-    O_PATH, O_RDONLY, O_SYNC, R_OK, RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS, RESOLVE_NO_XDEV, W_OK, X_OK,
-};
+use rcuwalk::uapi::{AT_SYMLINK_NOFOLLOW, O_PATH};
 
-use super::strace::{Arg, Call};
+use rcuwalk_host::strace::{Arg, Call, value};
 
 /// A call about a path that changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,10 +240,9 @@ fn shape(call: &Call) -> Option<Shape<'_>> {
     };
     let plain = |kind| Some(Shape { dirfd: None, path: text(0)?, kind });
     let at = |kind| Some(Shape { dirfd: call.args.first(), path: text(1)?, kind });
-    let at_flags = |i| bits(word(i), AT_FLAGS).ok_or(UNKNOWN);
+    let at_flags = |i| bits(word(i));
     let access = |mode, flags: Result<i32, _>| {
-        let mode = bits(word(mode), MODES).ok_or(UNKNOWN);
-        mode.and_then(|mode| Ok(Kind::Access { mode, flags: flags? }))
+        bits(word(mode)).and_then(|mode| Ok(Kind::Access { mode, flags: flags? }))
     };
     match call.name.as_str() {
         "stat" => plain(Ok(Kind::Stat { flags: 0 })),
@@ -283,8 +277,16 @@ fn open(flags: &str, resolve: &str) -> Result<Kind, &'static str> {
     if has(&["O_WRONLY", "O_RDWR"]) && !has(&["O_PATH"]) {
         return Err("opens for writing");
     }
-    let resolve = bits(resolve, RESOLVE).ok_or(UNKNOWN)? as u64;
-    Ok(Kind::Open { flags: bits(flags, OPEN_FLAGS).ok_or(UNKNOWN)?, resolve })
+    Ok(Kind::Open { flags: bits(flags)?, resolve: bits(resolve)? as u64 })
+}
+
+/// The bits of `A|B`. A bare number is none that strace knows, but for 0.
+fn bits(word: &str) -> Result<i32, &'static str> {
+    let named = |flag: &str| flag == "0" || !flag.starts_with(|c: char| c.is_ascii_digit());
+    if !word.split('|').all(named) {
+        return Err(UNKNOWN);
+    }
+    value(word).map(|bits| bits as i32).map_err(|_| UNKNOWN)
 }
 
 /// What stands behind `name` in a structure.
@@ -293,60 +295,13 @@ fn field<'a>(structure: &'a str, name: &str) -> &'a str {
     value.split([',', '}']).next().unwrap_or_default().trim()
 }
 
-/// Names for bits.
-type Names = &'static [(&'static str, i32)];
-
-const AT_FLAGS: Names = &[
-    ("AT_SYMLINK_NOFOLLOW", AT_SYMLINK_NOFOLLOW),
-    ("AT_EACCESS", AT_EACCESS),
-    ("AT_NO_AUTOMOUNT", AT_NO_AUTOMOUNT),
-    ("AT_EMPTY_PATH", AT_EMPTY_PATH),
-    ("AT_STATX_SYNC_AS_STAT", 0),
-    ("AT_STATX_FORCE_SYNC", AT_STATX_FORCE_SYNC),
-    ("AT_STATX_DONT_SYNC", AT_STATX_DONT_SYNC),
-];
-
-const MODES: Names = &[("F_OK", 0), ("R_OK", R_OK), ("W_OK", W_OK), ("X_OK", X_OK)];
-
-const OPEN_FLAGS: Names = &[
-    ("O_RDONLY", O_RDONLY),
-    ("O_CLOEXEC", O_CLOEXEC),
-    ("O_DIRECT", O_DIRECT),
-    ("O_DIRECTORY", O_DIRECTORY),
-    ("O_DSYNC", O_DSYNC),
-    ("O_LARGEFILE", O_LARGEFILE),
-    ("O_NOATIME", O_NOATIME),
-    ("O_NOCTTY", O_NOCTTY),
-    ("O_NOFOLLOW", O_NOFOLLOW),
-    ("O_NONBLOCK", O_NONBLOCK),
-    ("O_PATH", O_PATH),
-    ("O_SYNC", O_SYNC),
-];
-
-const RESOLVE: Names = &[
-    ("RESOLVE_NO_XDEV", RESOLVE_NO_XDEV as i32),
-    ("RESOLVE_NO_MAGICLINKS", RESOLVE_NO_MAGICLINKS as i32),
-    ("RESOLVE_NO_SYMLINKS", RESOLVE_NO_SYMLINKS as i32),
-    ("RESOLVE_BENEATH", RESOLVE_BENEATH as i32),
-    ("RESOLVE_IN_ROOT", RESOLVE_IN_ROOT as i32),
-    ("RESOLVE_CACHED", RESOLVE_CACHED as i32),
-];
-
-/// The bits of `A|B`; nothing if one has no name here.
-fn bits(word: &str, names: Names) -> Option<i32> {
-    if word == "0" {
-        return Some(0);
-    }
-    word.split('|').try_fold(0, |all, flag| {
-        let (_, bit) = names.iter().find(|(name, _)| *name == flag)?;
-        Some(all | bit)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::strace;
+    use rcuwalk::uapi::{
+        AT_EACCESS, O_DIRECTORY, O_NOFOLLOW, O_RDONLY, R_OK, RESOLVE_BENEATH, RESOLVE_NO_XDEV, X_OK,
+    };
+    use rcuwalk_host::strace;
 
     fn read(log: &str) -> Questions {
         Questions::new(&strace::read(log.as_bytes()).calls, Path::new("/none/such"))

@@ -14,7 +14,8 @@ use rcuwalk_audit::{
     Audit, Csv, Diff, Head, Json, Output, Parquet, RightSet, Rule, Sarif, Saved, Service, Summary, Table,
 };
 use rcuwalk_host::{
-    ArchiveOptions, Files, HostNames, Identity, Image, ImportOptions, Names, Report, Source, import_live,
+    ArchiveOptions, Files, HostNames, IDENTITY_FORM, IDENTITY_HELP, Identity, Image, ImportOptions, Names,
+    Report, Source, import_live,
 };
 
 use crate::output::{Done, Failure, Sink, Terminal, complain, escaped};
@@ -78,9 +79,7 @@ pub(crate) struct AuditArgs {
 /// Whose access is asked about.
 #[derive(Debug, Args)]
 struct Who {
-    /// Somebody: USER or UID with the groups of that user, or with :GROUP,... just those; +CAP,... gives capabilities
-    /// (may be repeated) [default: the caller]
-    #[arg(long = "as", value_name = "USER|UID[:GROUP,...][+CAP,...]")]
+    #[arg(long = "as", value_name = IDENTITY_FORM, help = format!("{IDENTITY_HELP} (may be repeated) [default: the caller]"))]
     who: Vec<String>,
     /// An arbitrary user id with group 0 and no capability, as containers are started on some platforms
     #[arg(long)]
@@ -345,10 +344,9 @@ fn image_user(user: &str, names: &dyn Names) -> Result<Identity, rcuwalk_host::I
 
 /// Who runs this.
 fn caller(tree: &Tree) -> Result<Identity, Failure> {
-    let ids = rcuwalk_bench::Identity::caller()?;
-    let mut who = Identity::new(ids.uid, ids.gid, &ids.groups);
+    let mut who = source::caller()?;
     if tree.host
-        && let Ok(Some(account)) = HostNames.user_by_id(ids.uid)
+        && let Ok(Some(account)) = HostNames.user_by_id(who.uid)
     {
         who.label = account.name;
     }

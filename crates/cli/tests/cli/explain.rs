@@ -18,7 +18,8 @@ fn the_exit_code_is_the_verdict() {
     assert_eq!(code(&["--stat", "-r", &at("etc/open"), &at("etc/link")]), Some(0));
     assert_eq!(code(&["--create", &at("etc/open")]), Some(1), "it is there");
     assert_eq!(code(&["--as", "no such user", "/"]), Some(2));
-    assert_eq!(code(&["--caps", "flying", "/"]), Some(2));
+    assert_eq!(code(&["--caps", "+flying", "/"]), Some(2));
+    assert_eq!(code(&["--caps", "chown", "/"]), Some(2), "without a sign");
     assert_eq!(code(&[]), Some(2), "no path");
     assert_eq!(code(&["-r", "/proc/self/exe"]), Some(2), "a magic link");
 }

@@ -164,8 +164,10 @@ fn bad_sources_and_identities_are_explained() {
     for (args, part) in [
         (vec!["ls", "/nowhere/at/all"], "/nowhere/at/all"),
         (vec!["ls", file.to_str().unwrap()], "tar archive"),
-        (vec!["ls", source, "--as", "nobody"], "is no number"),
-        (vec!["ls", source, "--as", "1:"], "is no number"),
+        (vec!["ls", source, "--as", "no-such-user"], "there is no user 'no-such-user' on this machine"),
+        (vec!["access", source, "/", "--as", "1:"], "a group is missing"),
+        (vec!["stat", source, "/", "--as", "1-dac_overide"], "'dac_override' comes nearest"),
+        (vec!["tree", source, "--as", "4294967295"], "ids go from 0 to 4294967294"),
         (vec!["frobnicate"], "unrecognized subcommand"),
         (vec!["stat", source], "<PATH>"),
     ] {

@@ -197,8 +197,8 @@ def explain(
     """Why a user may, or may not, do something with a path of this machine: the command `rcuwalk explain`, as data.
 
     `what`: `read`, `write`, `execute`, `stat`, `create`, `delete`, `exec`, `rename=PATH`, or `call:` and a system call such as
-    `open(PATH, O_RDWR)`. `user`: a name, a number, or `USER:GROUP,GROUP`; `pid`: a process; neither: this one. `caps` changes the
-    capabilities, `verify` asks the machine itself as well.
+    `open(PATH, O_RDWR)`. `user`: `USER|UID[:GROUP,...][+CAP,...][-CAP,...]`; `pid`: a process; neither: this one. `caps` changes the
+    capabilities by `+CAP,...` and `-CAP,...`, `verify` asks the machine itself as well.
     """
     asked = [what] if isinstance(what, str) else list(what)
     who = None if user is None else str(user)

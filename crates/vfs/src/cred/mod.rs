@@ -12,9 +12,12 @@
 //! They return the credential to commit; `None` says that the call succeeded without committing one, which shows in the
 //! identity of the object (linkat with `AT_EMPTY_PATH`) and nowhere else.
 
+mod capability;
 pub(crate) mod commoncap;
 pub(crate) mod ucounts;
 pub mod userns;
+
+pub use capability::{CAP_NAMES, cap_from_name};
 
 use std::ops::{BitAnd, BitOr, Sub};
 use std::sync::Arc;

@@ -1,40 +1,56 @@
-//! Reading what `strace -f` wrote.
+//! Reading what strace(1) wrote, and the names that it has for flags.
 //!
-//! A log is somebody else's text: lines that cannot be read are counted, never guessed at.
+//! A log is a foreign text: lines that cannot be read are counted, never guessed at.
 
 use std::collections::HashMap;
 
+use rcuwalk::uapi::*;
+
 /// One system call of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) pid: u32,
-    pub(super) name: String,
-    pub(super) args: Vec<Arg>,
+pub struct Call {
+    /// The thread that made it; 0 if the log does not say.
+    pub pid: u32,
+    /// Its name: `openat`.
+    pub name: String,
+    /// Its arguments.
+    pub args: Vec<Arg>,
     /// The result; an error is negative.
-    pub(super) result: i64,
+    pub result: i64,
     /// The name of the error, if it was one: `ENOENT`.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// One argument, as far as path calls need them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Arg {
+pub enum Arg {
     /// A string, whole.
     Text(Vec<u8>),
     /// Anything else: numbers, flags, structures; a descriptor's path with `-y` stands behind it.
-    Word { text: String, path: Option<Vec<u8>> },
+    Word {
+        /// As it is written, up to the path of a descriptor.
+        text: String,
+        /// The path of a descriptor.
+        path: Option<Vec<u8>>,
+    },
 }
 
 /// What a log holds.
 #[derive(Debug, Default)]
-pub(super) struct Log {
-    pub(super) calls: Vec<Call>,
+pub struct Log {
+    /// The calls that were read, in their order.
+    pub calls: Vec<Call>,
     /// Lines that are neither calls nor what strace says besides.
-    pub(super) unread: usize,
+    pub unread: usize,
 }
 
-/// Reads a whole log.
-pub(super) fn read(text: &[u8]) -> Log {
+/// Reads a whole log, with or without process numbers and times; calls that strace had to interrupt are put together.
+///
+/// ```
+/// let log = rcuwalk_host::strace::read(b"7 openat(AT_FDCWD, \"/etc/shadow\", O_RDONLY) = -1 EACCES (Permission denied)\n");
+/// assert_eq!((log.calls[0].pid, log.calls[0].error.as_deref()), (7, Some("EACCES")));
+/// ```
+pub fn read(text: &[u8]) -> Log {
     let mut log = Log::default();
     let mut begun: HashMap<u32, Vec<u8>> = HashMap::new();
     for line in text.split(|&byte| byte == b'\n') {
@@ -99,12 +115,7 @@ fn number(digits: &[u8]) -> Option<u32> {
 
 /// `name(args) = result ERROR (text)`.
 fn call(pid: u32, line: &[u8]) -> Option<Call> {
-    let open = line.iter().position(|&byte| byte == b'(')?;
-    let name = std::str::from_utf8(&line[..open]).ok()?;
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return None;
-    }
-    let (args, behind) = arguments(&line[open + 1..])?;
+    let (name, args, behind) = head(line)?;
     let behind = std::str::from_utf8(behind.trim_ascii_start().strip_prefix(b"=")?).ok()?.trim();
     let mut words = behind.split([' ', '<']);
     let result = words.next()?;
@@ -113,7 +124,23 @@ fn call(pid: u32, line: &[u8]) -> Option<Call> {
         None => result.parse().ok()?,
     };
     let error = words.next().filter(|word| result < 0 && word.starts_with('E')).map(str::to_owned);
-    Some(Call { pid, name: name.to_owned(), args, result, error })
+    Some(Call { pid, name, args, result, error })
+}
+
+/// Reads one call up to its closing parenthesis: its name, its arguments, and what stands behind it. `None` if it is no call.
+///
+/// ```
+/// let (name, args, behind) = rcuwalk_host::strace::head(b"close(3) = 0").unwrap();
+/// assert_eq!((name.as_str(), args.len(), behind), ("close", 1, &b" = 0"[..]));
+/// ```
+pub fn head(line: &[u8]) -> Option<(String, Vec<Arg>, &[u8])> {
+    let open = line.iter().position(|&byte| byte == b'(')?;
+    let name = std::str::from_utf8(&line[..open]).ok()?;
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return None;
+    }
+    let (args, behind) = arguments(&line[open + 1..])?;
+    Some((name.to_owned(), args, behind))
 }
 
 /// The arguments up to the closing parenthesis, and what stands behind that.
@@ -160,7 +187,7 @@ fn argument(text: &[u8], start: usize) -> Option<(Arg, usize)> {
         at += 1;
     }
     text.get(at)?;
-    let word = text[start..at].split(|&byte| byte == b'<').next().unwrap_or_default();
+    let word = text[start..at].split(|&byte| byte == b'<').next().unwrap_or_default().trim_ascii();
     Some((Arg::Word { text: String::from_utf8_lossy(word).into_owned(), path }, at))
 }
 
@@ -201,6 +228,123 @@ fn string(text: &[u8], start: usize) -> Option<(Vec<u8>, usize)> {
             }
         }
     }
+}
+
+/// Names of values, as strace(1) writes them. Where several have bits in common, the one with more of them stands first.
+pub type Names = &'static [(&'static str, i64)];
+
+macro_rules! names {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as i64)),*] };
+}
+
+/// `R_OK` and the like; `F_OK` is none of them.
+pub const ACCESS: Names = names![R_OK, W_OK, X_OK];
+/// `O_*` but `O_RDONLY`, which is none of them.
+pub const OPEN: Names = names![
+    O_WRONLY,
+    O_RDWR,
+    O_CREAT,
+    O_EXCL,
+    O_NOCTTY,
+    O_TRUNC,
+    O_APPEND,
+    O_NONBLOCK,
+    O_SYNC,
+    O_DSYNC,
+    O_ASYNC,
+    O_DIRECT,
+    O_LARGEFILE,
+    O_TMPFILE,
+    O_DIRECTORY,
+    O_NOFOLLOW,
+    O_NOATIME,
+    O_CLOEXEC,
+    O_PATH,
+];
+/// `AT_*`. `AT_EACCESS` and `AT_REMOVEDIR` are one number, so they stand with those that are read only.
+pub const AT: Names = names![
+    AT_SYMLINK_NOFOLLOW,
+    AT_SYMLINK_FOLLOW,
+    AT_NO_AUTOMOUNT,
+    AT_EMPTY_PATH,
+    AT_STATX_FORCE_SYNC,
+    AT_STATX_DONT_SYNC,
+];
+/// `RESOLVE_*` of openat2(2).
+pub const RESOLVE: Names = names![
+    RESOLVE_NO_XDEV,
+    RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS,
+    RESOLVE_BENEATH,
+    RESOLVE_IN_ROOT,
+    RESOLVE_CACHED,
+];
+/// `RENAME_*` of renameat2(2).
+pub const RENAME: Names = names![RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT];
+/// Names that are read and never written: those for nothing, for numbers that have another name, and for file types.
+const READ_ONLY: Names = &[
+    ("F_OK", 0),
+    ("O_RDONLY", 0),
+    ("AT_FDCWD", AT_FDCWD as i64),
+    ("AT_EACCESS", AT_EACCESS as i64),
+    ("AT_REMOVEDIR", AT_REMOVEDIR as i64),
+    ("AT_STATX_SYNC_AS_STAT", 0),
+    ("S_IFREG", S_IFREG as i64),
+    ("S_IFDIR", S_IFDIR as i64),
+    ("S_IFCHR", S_IFCHR as i64),
+    ("S_IFBLK", S_IFBLK as i64),
+    ("S_IFIFO", S_IFIFO as i64),
+    ("S_IFSOCK", S_IFSOCK as i64),
+];
+
+/// The value of `A|B`: names that stand in one of the tables here, or numbers as C writes them.
+///
+/// # Errors
+///
+/// The word that is neither.
+///
+/// ```
+/// use rcuwalk::uapi::{O_CLOEXEC, O_CREAT};
+/// use rcuwalk_host::strace::value;
+/// assert_eq!(value("O_RDONLY|O_CREAT|O_CLOEXEC"), Ok(i64::from(O_CREAT | O_CLOEXEC)));
+/// assert_eq!(value("S_IFIFO|0644"), Ok(0o10644));
+/// assert_eq!(value("O_RDONLY|O_STRANGE"), Err("O_STRANGE"));
+/// ```
+pub fn value(text: &str) -> Result<i64, &str> {
+    text.split('|').map(str::trim).try_fold(0, |all, word| {
+        let mut names = [ACCESS, OPEN, AT, RESOLVE, RENAME, READ_ONLY].into_iter().flatten();
+        let named = names.find(|(name, _)| *name == word).map(|(_, value)| *value);
+        let octal =
+            word.strip_prefix("0o").or_else(|| word.strip_prefix('0').filter(|rest| !rest.is_empty()));
+        let number = || match (word.strip_prefix("0x"), octal) {
+            (Some(hex), _) => i64::from_str_radix(hex, 16).ok(),
+            (None, Some(digits)) => i64::from_str_radix(digits, 8).ok(),
+            (None, None) => word.parse().ok(),
+        };
+        Ok(all | named.or_else(number).ok_or(word)?)
+    })
+}
+
+/// A value by the names of its bits, joined by `|`; bits without a name in hexadecimal, `none` for no bit at all.
+///
+/// ```
+/// use rcuwalk::uapi::R_OK;
+/// use rcuwalk_host::strace::{ACCESS, flags};
+/// assert_eq!(flags(i64::from(R_OK) | 0x40, ACCESS, "F_OK"), "R_OK|0x40");
+/// assert_eq!(flags(0, ACCESS, "F_OK"), "F_OK");
+/// ```
+pub fn flags(mut value: i64, names: Names, none: &str) -> String {
+    let mut words = Vec::new();
+    for &(name, bits) in names {
+        if value & bits == bits {
+            words.push(name.to_owned());
+            value &= !bits;
+        }
+    }
+    if value != 0 {
+        words.push(format!("{value:#x}"));
+    }
+    if words.is_empty() { none.to_owned() } else { words.join("|") }
 }
 
 #[cfg(test)]
