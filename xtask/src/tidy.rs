@@ -1,6 +1,7 @@
 //! `cargo x tidy`: format, lints, documentation, and the rules that a program can check.
 
 mod source;
+mod surface;
 
 use crate::orderings::{CHECKS, ORDERINGS, STEPS};
 use crate::process::{self, Outcome, cargo, root, works};
@@ -112,6 +113,7 @@ fn check(files: &[File], wrong: &mut Vec<String>) {
         check_text(file, wrong);
         if path.ends_with(".rs") {
             check_rust(file, wrong);
+            surface::check(file, wrong);
         } else if path.ends_with(".md") {
             check_links(file, wrong);
         } else if path.starts_with("crates/") && path.ends_with("Cargo.toml") {

@@ -3,7 +3,7 @@
 //! `docs/image.md` describes the format; a change here is a new version there.
 
 use crate::error::{Fault, Outcome};
-use rcuwalk::pages::{FileData, PAGE_SIZE, PageState};
+use rcuwalk::changes::{FileData, PAGE_SIZE, PageState};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use twox_hash::XxHash3_64;

@@ -7,7 +7,7 @@ use crate::record::{
 };
 use crate::store::{Op, Reader};
 use rcuwalk::changes::{Change, Node, ROOT_KEY};
-use rcuwalk::pages::{MAX_FILE_SIZE, PAGE_SIZE};
+use rcuwalk::changes::{MAX_FILE_SIZE, PAGE_SIZE};
 use rcuwalk::perm::IFLAGS_KEPT;
 use rcuwalk::uapi::{
     NAME_MAX, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, Timespec, XATTR_SIZE_MAX, s_isdir, s_isreg,

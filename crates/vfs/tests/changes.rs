@@ -1,7 +1,7 @@
 //! Whoever applies the changes that are told has the tree that is there.
 
 use rcuwalk::changes::{Change, Changes, ROOT_KEY};
-use rcuwalk::pages::{PAGE_SIZE, PageState};
+use rcuwalk::changes::{PAGE_SIZE, PageState};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, Task, Vfs};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Trees for the tests: what is in one, and random calls that change one.
 
 use rcuwalk::changes::{Change, ROOT_KEY};
-use rcuwalk::pages::{PAGE_SIZE, PageState};
+use rcuwalk::changes::{PAGE_SIZE, PageState};
 use rcuwalk::uapi::*;
 use rcuwalk::{Errno, Task, Vfs};
 use std::collections::BTreeMap;

@@ -208,7 +208,7 @@ impl Task {
         let i = store.inode(inode);
         let (attr, acl) = (kernel.attr(place.mnt, i), kernel.racy_acl(place.mnt, i));
         let mut asking = kernel.asking(kernel.spot(place));
-        wanted.may_set_watched(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred, &mut asking).map_err(
+        wanted.may_set(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred, &mut asking).map_err(
             |errno| kernel.refused_setattr(place, &attr, &self.cred, (Rule::NotOwner, CAP_FOWNER), errno),
         )?;
         if wanted.is_touch() && !perm::owner_or_capable(&self.cred, &attr) {

@@ -70,20 +70,14 @@ impl AclEntry {
     }
 
     /// Packs the entry into one word.
-    ///
-    /// ```
-    /// use rcuwalk::acl::AclEntry;
-    /// let entry = AclEntry::user(1000, 6);
-    /// assert_eq!(AclEntry::from_word(entry.to_word()), entry);
-    /// ```
     #[inline]
-    pub const fn to_word(self) -> u64 {
+    pub(crate) const fn to_word(self) -> u64 {
         (self.tag as u64) << 48 | (self.perm as u64) << 32 | self.id as u64
     }
 
     /// Unpacks an entry. Every word is some entry, most of them malformed.
     #[inline]
-    pub const fn from_word(word: u64) -> AclEntry {
+    pub(crate) const fn from_word(word: u64) -> AclEntry {
         AclEntry { tag: (word >> 48) as u16, perm: (word >> 32) as u16, id: word as u32 }
     }
 }
@@ -318,17 +312,12 @@ impl Acl {
         &self.0
     }
 
-    /// The entries packed into words, for storage.
-    pub fn to_words(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.0.iter().map(|entry| entry.to_word())
-    }
-
-    /// Reads back what [`Acl::to_words`] gave.
+    /// The ACL whose entries are stored as these words.
     ///
     /// # Errors
     ///
     /// `EIO` when these words are no ACL.
-    pub fn from_words(words: impl IntoIterator<Item = u64>) -> Result<Acl> {
+    pub(crate) fn from_words(words: impl IntoIterator<Item = u64>) -> Result<Acl> {
         let entries: Vec<AclEntry> = words.into_iter().map(AclEntry::from_word).collect();
         if well_formed(&entries) { Ok(Acl(entries)) } else { Err(Errno::EIO) }
     }
@@ -399,6 +388,11 @@ impl Acl {
 pub(crate) mod tests {
     use super::*;
     use crate::cred::userns::IdExtent;
+
+    /// What is stored of an ACL.
+    fn words(acl: &Acl) -> Vec<u64> {
+        acl.entries().iter().map(|entry| entry.to_word()).collect()
+    }
 
     /// A deterministic source of test inputs.
     #[derive(Debug)]
@@ -495,7 +489,7 @@ pub(crate) mod tests {
                 }
             }
             if let Ok(acl) = Acl::from_words(words.iter().copied()) {
-                assert!(acl.to_words().eq(words), "only what to_words() made");
+                assert_eq!(self::words(&acl), words, "only those of an ACL");
             }
         }
         assert!(seen.iter().all(|&n| n > 1000), "{seen:?}");
@@ -508,7 +502,7 @@ pub(crate) mod tests {
             let word = rng.next();
             assert_eq!(AclEntry::from_word(word).to_word(), word);
             let acl = random_acl(&mut rng, &[1, 2, 3]);
-            assert_eq!(Acl::from_words(acl.to_words()).unwrap(), acl);
+            assert_eq!(Acl::from_words(words(&acl)).unwrap(), acl);
         }
         assert_eq!(Acl::from_words([]), Err(Errno::EIO));
         assert_eq!(Acl::from_words([AclEntry::new(ACL_OTHER, 7).to_word()]), Err(Errno::EIO));

@@ -18,7 +18,7 @@ use crate::perm::fact::Unwatched;
 
 pub mod acl;
 pub(crate) mod fact;
-pub mod setattr;
+pub(crate) mod setattr;
 pub(crate) mod watched;
 
 /// Permission to execute, or to search a directory.
@@ -45,7 +45,7 @@ pub const IFLAG_APPEND: u32 = 2;
 /// Inode flag: the access time does not change.
 pub const IFLAG_NOATIME: u32 = 4;
 /// Inode flag: a directory that was removed.
-pub const IFLAG_DEAD: u32 = 8;
+pub(crate) const IFLAG_DEAD: u32 = 8;
 /// Inode flag: backups leave it out; no check asks for it.
 pub const IFLAG_NODUMP: u32 = 1 << 8;
 /// The inode flags that an inode can be made with.
@@ -78,7 +78,7 @@ impl InodeAttr {
 }
 
 /// Where a check finds the access ACL of the inode it looks at.
-pub trait AclSource {
+pub(crate) trait AclSource {
     /// The entries, with ids as the mount shows them. Must end.
     type Entries: Iterator<Item = AclEntry>;
 
@@ -93,9 +93,11 @@ pub trait AclSource {
 }
 
 /// The inode has no access ACL.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug)]
-pub struct NoAcl;
+pub(crate) struct NoAcl;
 
+#[cfg(test)]
 impl AclSource for NoAcl {
     type Entries = std::iter::Empty<AclEntry>;
 
@@ -116,18 +118,8 @@ impl AclSource for NoAcl {
 /// `EIO` (malformed ACL).
 ///
 /// Kernel: `inode_permission()`. Differs: no device cgroup, no security hook.
-///
-/// ```
-/// use rcuwalk::perm::{InodeAttr, MAY_EXEC, MAY_READ, NoAcl, inode_permission};
-/// use rcuwalk::{cred::Cred, errno::Errno, uapi::S_IFREG};
-///
-/// let file = InodeAttr { mode: S_IFREG | 0o640, uid: 0, gid: 27, iflags: 0 };
-/// let member = Cred::user(1000, 1000, &[27]);
-/// assert_eq!(inode_permission(false, &file, &NoAcl, &member, MAY_READ), Ok(()));
-/// assert_eq!(inode_permission(false, &file, &NoAcl, &Cred::root(), MAY_EXEC), Err(Errno::EACCES));
-/// ```
 #[inline]
-pub fn inode_permission(
+pub(crate) fn inode_permission(
     sb_rdonly: bool,
     attr: &InodeAttr,
     acl: &impl AclSource,
@@ -137,39 +129,11 @@ pub fn inode_permission(
     watched::inode_permission(sb_rdonly, attr, acl, cred, mask, &mut Unwatched)
 }
 
-/// Permission bits and ACL, and the capabilities that pass them.
-///
-/// # Errors
-///
-/// `EACCES`; `EIO` for a malformed ACL, which no capability passes.
-///
-/// Kernel: `generic_permission()`.
-#[inline]
-pub fn generic_permission(attr: &InodeAttr, acl: &impl AclSource, cred: &Cred, mask: u32) -> Result<()> {
-    watched::generic_permission(attr, acl, cred, mask, &mut Unwatched)
-}
-
-/// Permission bits and ACL alone.
-///
-/// Exactly one class of the mode answers: the owner's, and then the ACL has no say; else the ACL, if the mode grants the
-/// group class anything at all (the mask: so with an empty mask an ACL is *not* looked at, and a named user falls through
-/// to "others"); else the group's or the others'.
-///
-/// # Errors
-///
-/// `EACCES`; `EIO` for a malformed ACL.
-///
-/// Kernel: `acl_permission_check()`.
-#[inline]
-pub fn acl_permission_check(attr: &InodeAttr, acl: &impl AclSource, cred: &Cred, mask: u32) -> Result<()> {
-    watched::acl_permission_check(attr, acl, cred, mask, &mut Unwatched)
-}
-
 /// May every credential search a directory of this mode? If so, no search of it can fail, through any mount.
 ///
 /// Kernel: the shortcut of `lookup_inode_permission_may_exec()`.
 #[inline]
-pub fn everyone_may_search(mode: u32, has_acl: bool) -> bool {
+pub(crate) fn everyone_may_search(mode: u32, has_acl: bool) -> bool {
     everyone_may(mode, has_acl, MAY_EXEC)
 }
 
@@ -184,7 +148,7 @@ pub(crate) fn everyone_may(mode: u32, has_acl: bool, mask: u32) -> bool {
 ///
 /// Kernel: `capable_wrt_inode_uidgid()`.
 #[inline]
-pub fn capable_wrt_inode_uidgid(cred: &Cred, attr: &InodeAttr, cap: u32) -> bool {
+pub(crate) fn capable_wrt_inode_uidgid(cred: &Cred, attr: &InodeAttr, cap: u32) -> bool {
     cred.capable_here(cap) && cred.user_ns().has_uid(attr.uid) && cred.user_ns().has_gid(attr.gid)
 }
 
@@ -192,7 +156,7 @@ pub fn capable_wrt_inode_uidgid(cred: &Cred, attr: &InodeAttr, cap: u32) -> bool
 ///
 /// Kernel: `inode_owner_or_capable()`.
 #[inline]
-pub fn owner_or_capable(cred: &Cred, attr: &InodeAttr) -> bool {
+pub(crate) fn owner_or_capable(cred: &Cred, attr: &InodeAttr) -> bool {
     attr.uid == cred.fsuid() || cred.capable_here(CAP_FOWNER) && cred.user_ns().has_uid(attr.uid)
 }
 
@@ -200,24 +164,13 @@ pub fn owner_or_capable(cred: &Cred, attr: &InodeAttr) -> bool {
 ///
 /// Kernel: `in_group_or_capable()`.
 #[inline]
-pub fn in_group_or_capable(cred: &Cred, attr: &InodeAttr, gid: u32) -> bool {
+pub(crate) fn in_group_or_capable(cred: &Cred, attr: &InodeAttr, gid: u32) -> bool {
     cred.in_group(gid) || capable_wrt_inode_uidgid(cred, attr, CAP_FSETID)
-}
-
-/// The sticky bit of a directory: only the owner of the entry or of the directory may remove or rename the entry.
-///
-/// # Errors
-///
-/// `EPERM`. `CAP_FOWNER` with respect to the entry passes, `CAP_DAC_OVERRIDE` does not.
-///
-/// Kernel: `check_sticky()`.
-pub fn check_sticky(dir: &InodeAttr, victim: &InodeAttr, cred: &Cred) -> Result<()> {
-    watched::check_sticky(dir, victim, cred, &mut Unwatched)
 }
 
 /// The directory that an entry is added to or removed from.
 #[derive(Debug)]
-pub struct Parent<'a, A> {
+pub(crate) struct Parent<'a, A> {
     /// The superblock is read-only.
     pub sb_rdonly: bool,
     /// The directory.
@@ -228,7 +181,7 @@ pub struct Parent<'a, A> {
 
 /// What the caller of [`may_delete`] is prepared to remove.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Victim {
+pub(crate) enum Victim {
     /// A directory: rmdir, and rename of or over one.
     Directory,
     /// Anything else: unlink, and rename of or over one.
@@ -246,7 +199,7 @@ pub enum Victim {
 /// `ENOTDIR`, `EBUSY` or `EISDIR` (not what is wanted), `ENOENT` (the directory was removed).
 ///
 /// Kernel: `may_delete()`.
-pub fn may_delete(
+pub(crate) fn may_delete(
     dir: &Parent<'_, impl AclSource>,
     victim: &InodeAttr,
     victim_is_root: bool,
@@ -254,21 +207,6 @@ pub fn may_delete(
     cred: &Cred,
 ) -> Result<()> {
     watched::may_delete(dir, victim, victim_is_root, want, cred, [&mut Unwatched, &mut Unwatched])
-}
-
-/// May `cred` add an entry (which does not exist yet) to `dir`?
-///
-/// `can_store`: the filesystem can store objects of this credential's filesystem ids
-/// ([`crate::cred::userns::IdView::can_store`]).
-///
-/// # Errors
-///
-/// In this order: `ENOENT` (the directory was removed), `EOVERFLOW` (not `can_store`), those of [`inode_permission`] for
-/// writing and searching `dir`.
-///
-/// Kernel: `may_create()`. Differs: that the name exists is the caller's to report.
-pub fn may_create(dir: &Parent<'_, impl AclSource>, can_store: bool, cred: &Cred) -> Result<()> {
-    watched::may_create(dir, can_store, cred, &mut Unwatched)
 }
 
 /// The `fs.protected_*` settings. The default is the kernel's: all off; most distributions turn them on.
@@ -292,7 +230,12 @@ pub struct Protected {
 /// capability passes.
 ///
 /// Kernel: `may_follow_link()`.
-pub fn may_follow_link(protected: Protected, dir: &InodeAttr, link: &InodeAttr, cred: &Cred) -> Result<()> {
+pub(crate) fn may_follow_link(
+    protected: Protected,
+    dir: &InodeAttr,
+    link: &InodeAttr,
+    cred: &Cred,
+) -> Result<()> {
     let trap = protected.symlinks
         && link.uid != cred.fsuid()
         && dir.mode & (S_ISVTX | S_IWOTH) == S_ISVTX | S_IWOTH
@@ -306,28 +249,6 @@ fn same_owner(a: &InodeAttr, b: &InodeAttr) -> bool {
     a.uid == b.uid && a.uid != INVALID_ID
 }
 
-/// May `cred` make another link to this inode, as far as the inode has a say?
-///
-/// # Errors
-///
-/// `EOVERFLOW`: owner or group has no id in the mount. `EPERM`: the setting is on, and the inode is neither the
-/// caller's nor harmless. Harmless is a regular file without set-user-id, without set-group-id on an executable one,
-/// that the caller may read and write.
-///
-/// Kernel: `may_linkat()`, `safe_hardlink_source()`.
-pub fn may_linkat(
-    protected: Protected,
-    sb_rdonly: bool,
-    attr: &InodeAttr,
-    acl: &impl AclSource,
-    cred: &Cred,
-) -> Result<()> {
-    if attr.has_unmapped_id() {
-        return Err(Errno::EOVERFLOW);
-    }
-    watched::may_linkat(protected, sb_rdonly, attr, acl, cred, &mut Unwatched)
-}
-
 /// May `cred` open this existing inode, found in `dir`, with `O_CREAT`?
 ///
 /// # Errors
@@ -337,7 +258,7 @@ pub fn may_linkat(
 /// devices in a world-writable directory the rule is always on.
 ///
 /// Kernel: `may_create_in_sticky()`.
-pub fn may_create_in_sticky(
+pub(crate) fn may_create_in_sticky(
     protected: Protected,
     dir: &InodeAttr,
     inode: &InodeAttr,
@@ -665,7 +586,12 @@ mod tests {
         assert_eq!(check(&sticky, &other, &with_caps(1000, &[CAP_FOWNER])), Ok(()));
         assert_eq!(check(&sticky, &other, &with_caps(1000, &[CAP_DAC_OVERRIDE])), Err(Errno::EPERM));
         assert_eq!(
-            check_sticky(&attr(S_IFDIR | 0o1777, 7, 0), &attr(S_IFREG, INVALID_ID, 0), &Cred::root()),
+            watched::check_sticky(
+                &attr(S_IFDIR | 0o1777, 7, 0),
+                &attr(S_IFREG, INVALID_ID, 0),
+                &Cred::root(),
+                &mut Unwatched
+            ),
             Err(Errno::EPERM)
         );
     }
@@ -709,7 +635,8 @@ mod tests {
     #[test]
     fn creation_errors_come_in_order() {
         let ask = |dir: &InodeAttr, can_store, cred: &Cred| {
-            may_create(&Parent { sb_rdonly: false, attr: dir, acl: &NoAcl }, can_store, cred)
+            let parent = Parent { sb_rdonly: false, attr: dir, acl: &NoAcl };
+            watched::may_create(&parent, can_store, cred, &mut Unwatched)
         };
         assert_eq!(ask(&flagged(S_IFDIR | 0o755, IFLAG_DEAD), false, &user()), Err(Errno::ENOENT));
         assert_eq!(ask(&flagged(S_IFDIR | 0o755, 0), false, &user()), Err(Errno::EOVERFLOW), "i03, i04");
@@ -752,7 +679,10 @@ mod tests {
     #[test]
     fn hard_links_to_files_of_others() {
         let on = Protected { hardlinks: true, ..Protected::default() };
-        let ask = |mode, uid| may_linkat(on, false, &attr(mode, uid, 0), &NoAcl, &user());
+        let may_linkat = |protected, attr: &InodeAttr, cred: &Cred| {
+            watched::may_linkat(protected, false, attr, &NoAcl, cred, &mut Unwatched)
+        };
+        let ask = |mode, uid| may_linkat(on, &attr(mode, uid, 0), &user());
         let expected = [
             (S_IFREG | 0o644, Err(Errno::EPERM)),
             (S_IFREG | 0o666, Ok(())),
@@ -768,15 +698,12 @@ mod tests {
         assert_eq!(ask(S_IFREG, 1000), Ok(()), "own");
         let unmapped = attr(S_IFREG | 0o666, 0, INVALID_ID);
         let off = Protected::default();
-        assert_eq!(may_linkat(off, false, &unmapped, &NoAcl, &user()), Err(Errno::EOVERFLOW));
-        assert_eq!(may_linkat(off, false, &attr(S_IFIFO, 0, 0), &NoAcl, &user()), Ok(()));
+        assert_eq!(may_linkat(off, &unmapped, &user()), Err(Errno::EOVERFLOW));
+        assert_eq!(may_linkat(off, &attr(S_IFIFO, 0, 0), &user()), Ok(()));
         let fowner = with_caps(1000, &[CAP_FOWNER]);
-        assert_eq!(may_linkat(on, false, &attr(S_IFREG | 0o4600, 0, 0), &NoAcl, &fowner), Ok(()));
+        assert_eq!(may_linkat(on, &attr(S_IFREG | 0o4600, 0, 0), &fowner), Ok(()));
         let other_cap = with_caps(1000, &[CAP_CHOWN, CAP_MKNOD]);
-        assert_eq!(
-            may_linkat(on, false, &attr(S_IFREG | 0o600, 0, 0), &NoAcl, &other_cap),
-            Err(Errno::EPERM)
-        );
+        assert_eq!(may_linkat(on, &attr(S_IFREG | 0o600, 0, 0), &other_cap), Err(Errno::EPERM));
     }
 
     /// n17, and the same for sockets and devices as a running kernel answers.

@@ -15,7 +15,7 @@ use crate::base::uapi::{
 use crate::cred::Cred;
 use crate::cred::userns::{IdView, UserNamespace};
 use crate::perm::acl::{Acl, UncheckedAcl};
-use crate::perm::fact::{Unwatched, Watch};
+use crate::perm::fact::Watch;
 use crate::perm::{
     AclSource, IFLAG_APPEND, IFLAG_IMMUTABLE, InodeAttr, MAY_WRITE, capable_wrt_inode_uidgid,
     in_group_or_capable, owner_or_capable, watched,
@@ -36,15 +36,7 @@ fn is_immutable_or_append(attr: &InodeAttr) -> bool {
 /// in the mount), `EPERM` (neither owner nor capable).
 ///
 /// Kernel: `notify_change()`, `setattr_prepare()`.
-///
-/// ```
-/// use rcuwalk::{cred::Cred, perm::InodeAttr, setattr::chmod, uapi::S_IFREG};
-///
-/// let file = InodeAttr { mode: S_IFREG | 0o644, uid: 1000, gid: 5, iflags: 0 };
-/// let owner = Cred::user(1000, 1000, &[]);
-/// assert_eq!(chmod(&file, &owner, 0o2755), Ok(S_IFREG | 0o755), "not a member of group 5");
-/// ```
-pub fn chmod(attr: &InodeAttr, cred: &Cred, mode: u32) -> Result<u32> {
+pub(crate) fn chmod(attr: &InodeAttr, cred: &Cred, mode: u32) -> Result<u32> {
     if is_immutable_or_append(attr) {
         return Err(Errno::EPERM);
     }
@@ -67,7 +59,7 @@ fn keep_sgid_of_members(attr: &InodeAttr, cred: &Cred, mode: u32) -> u32 {
 
 /// What chown(2) changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Chown {
+pub(crate) struct Chown {
     /// User id to store, if it changes.
     pub uid: Option<u32>,
     /// Group id to store, if it changes.
@@ -94,7 +86,7 @@ pub struct Chown {
 /// `EPERM` (set-id bits must go, but the caller is neither owner nor has `CAP_FOWNER`).
 ///
 /// Kernel: `chown_common()`, `notify_change()`, `setattr_prepare()`.
-pub fn chown(attr: &InodeAttr, cred: &Cred, view: &IdView<'_>, uid: u32, gid: u32) -> Result<Chown> {
+pub(crate) fn chown(attr: &InodeAttr, cred: &Cred, view: &IdView<'_>, uid: u32, gid: u32) -> Result<Chown> {
     let new_uid = given(uid, |uid| cred.user_ns().make_kuid(uid))?;
     let new_gid = given(gid, |gid| cred.user_ns().make_kgid(gid))?;
     if (new_uid.is_some() || new_gid.is_some()) && is_immutable_or_append(attr) {
@@ -159,7 +151,7 @@ fn chgrp_ok(attr: &InodeAttr, cred: &Cred, view: &IdView<'_>, gid: u32) -> bool 
 /// it must; elsewhere (where the bit means something else) only if the caller could not set it himself.
 ///
 /// Kernel: `setattr_should_drop_sgid()`.
-pub fn should_drop_sgid(attr: &InodeAttr, cred: &Cred) -> bool {
+pub(crate) fn should_drop_sgid(attr: &InodeAttr, cred: &Cred) -> bool {
     attr.mode & S_ISGID != 0 && (attr.mode & S_IXGRP != 0 || !in_group_or_capable(cred, attr, attr.gid))
 }
 
@@ -174,7 +166,7 @@ fn without_set_id(attr: &InodeAttr, cred: &Cred) -> u32 {
 /// capabilities go in any case.
 ///
 /// Kernel: `setattr_should_drop_suidgid()` in `file_remove_privs()`.
-pub fn mode_after_write(attr: &InodeAttr, cred: &Cred) -> u32 {
+pub(crate) fn mode_after_write(attr: &InodeAttr, cred: &Cred) -> u32 {
     if attr.mode & (S_ISUID | S_ISGID) == 0 || !s_isreg(attr.mode) || cred.capable(CAP_FSETID) {
         return attr.mode;
     }
@@ -183,7 +175,7 @@ pub fn mode_after_write(attr: &InodeAttr, cred: &Cred) -> u32 {
 
 /// What utimensat(2) does to one of the two times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SetTime {
+pub(crate) enum SetTime {
     /// Leaves it.
     Omit,
     /// Sets it to the current time.
@@ -203,7 +195,7 @@ impl SetTime {
     }
 
     /// The time to store.
-    pub fn apply(self, old: Timespec, now: Timespec) -> Timespec {
+    pub(crate) fn apply(self, old: Timespec, now: Timespec) -> Timespec {
         match self {
             SetTime::Omit => old,
             SetTime::Now => now,
@@ -213,19 +205,8 @@ impl SetTime {
 }
 
 /// The times argument of utimensat(2).
-///
-/// ```
-/// use rcuwalk::setattr::{SetTime, Utimes};
-/// use rcuwalk::uapi::{Timespec, UTIME_NOW, UTIME_OMIT};
-///
-/// let times = [Timespec::new(0, UTIME_NOW), Timespec::new(0, UTIME_OMIT)];
-/// let utimes = Utimes::parse(Some(times))?;
-/// assert_eq!((utimes.atime, utimes.mtime), (SetTime::Now, SetTime::Omit));
-/// assert!(!utimes.is_touch(), "only the owner may");
-/// # Ok::<(), rcuwalk::errno::Errno>(())
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Utimes {
+pub(crate) struct Utimes {
     /// Access time.
     pub atime: SetTime,
     /// Modification time.
@@ -234,7 +215,7 @@ pub struct Utimes {
 
 impl Utimes {
     /// Does this argument ask for nothing at all? Then the call succeeds before it looks at any other argument.
-    pub fn is_noop(times: Option<[Timespec; 2]>) -> bool {
+    pub(crate) fn is_noop(times: Option<[Timespec; 2]>) -> bool {
         times.is_some_and(|times| times.iter().all(|time| time.nsec == UTIME_OMIT))
     }
 
@@ -245,7 +226,7 @@ impl Utimes {
     /// `EINVAL`: nanoseconds out of range.
     ///
     /// Kernel: `vfs_utimes()`.
-    pub fn parse(times: Option<[Timespec; 2]>) -> Result<Utimes> {
+    pub(crate) fn parse(times: Option<[Timespec; 2]>) -> Result<Utimes> {
         match times {
             None => Ok(Utimes { atime: SetTime::Now, mtime: SetTime::Now }),
             Some([atime, mtime]) => {
@@ -255,11 +236,11 @@ impl Utimes {
     }
 
     /// Are both times set to now? Whoever may write to the file may do that.
-    pub fn is_touch(&self) -> bool {
+    pub(crate) fn is_touch(&self) -> bool {
         self.atime == SetTime::Now && self.mtime == SetTime::Now
     }
 
-    /// May `cred` set these times?
+    /// May `cred` set these times? `w` listens to the question for permission.
     ///
     /// # Errors
     ///
@@ -268,18 +249,7 @@ impl Utimes {
     /// now, `EPERM` (neither owner nor capable).
     ///
     /// Kernel: `may_setattr()`, `notify_change()`, `setattr_prepare()`.
-    pub fn may_set(
-        &self,
-        sb_rdonly: bool,
-        attr: &InodeAttr,
-        acl: &impl AclSource,
-        cred: &Cred,
-    ) -> Result<()> {
-        self.may_set_watched(sb_rdonly, attr, acl, cred, &mut Unwatched)
-    }
-
-    /// [`may_set`](Self::may_set); `w` listens to the question for permission.
-    pub(crate) fn may_set_watched(
+    pub(crate) fn may_set(
         &self,
         sb_rdonly: bool,
         attr: &InodeAttr,
@@ -307,7 +277,7 @@ impl Utimes {
 
 /// The directory in which an object is created.
 #[derive(Clone, Copy, Debug)]
-pub struct NewIn<'a> {
+pub(crate) struct NewIn<'a> {
     /// The directory, as the mount shows it.
     pub dir: &'a InodeAttr,
     /// The directory's group as it is stored.
@@ -320,7 +290,7 @@ pub struct NewIn<'a> {
 
 /// The attributes that a new object starts with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NewAttr {
+pub(crate) struct NewAttr {
     /// Type and permission bits.
     pub mode: u32,
     /// User id to store.
@@ -342,19 +312,7 @@ pub struct NewAttr {
 /// That the ids can be stored is [`crate::perm::may_create`]'s question.
 ///
 /// Kernel: `vfs_prepare_mode()`, `inode_init_owner()`, `posix_acl_create()`.
-///
-/// ```
-/// use rcuwalk::{cred::Cred, perm::InodeAttr, setattr::{NewIn, new_attr}, userns::{IdView, UserNamespace}};
-/// use rcuwalk::uapi::{S_IFDIR, S_IFREG};
-///
-/// let init = UserNamespace::init();
-/// let dir = InodeAttr { mode: S_IFDIR | 0o2777, uid: 0, gid: 555, iflags: 0 };
-/// let place =
-///     NewIn { dir: &dir, dir_gid: 555, default_acl: None, view: IdView { sb_ns: &init, idmap: None } };
-/// let new = new_attr(&place, &Cred::user(1000, 1000, &[]), S_IFREG | 0o2775, 0o022);
-/// assert_eq!((new.mode, new.uid, new.gid), (S_IFREG | 0o755, 1000, 555));
-/// ```
-pub fn new_attr(place: &NewIn<'_>, cred: &Cred, mode: u32, umask: u32) -> NewAttr {
+pub(crate) fn new_attr(place: &NewIn<'_>, cred: &Cred, mode: u32, umask: u32) -> NewAttr {
     let from_setgid = place.dir.mode & S_ISGID != 0;
     let gid = if from_setgid { place.dir_gid } else { place.view.from_vfsgid(cred.fsgid()) };
     let uid = place.view.from_vfsuid(cred.fsuid());
@@ -389,7 +347,7 @@ pub fn new_attr(place: &NewIn<'_>, cred: &Cred, mode: u32, umask: u32) -> NewAtt
 
 /// Which of its two ACLs a call changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AclType {
+pub(crate) enum AclType {
     /// `system.posix_acl_access`: decides about access to the object.
     Access,
     /// `system.posix_acl_default`: what objects created in the directory start with.
@@ -398,7 +356,7 @@ pub enum AclType {
 
 /// What a change of an ACL stores.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SetAcl {
+pub(crate) struct SetAcl {
     /// Mode to store.
     pub mode: u32,
     /// The ACL to store in place of the one of that type; `None` removes it.
@@ -419,7 +377,7 @@ pub struct SetAcl {
 /// (not a valid ACL, or ids that the filesystem's namespace `sb_ns` does not map).
 ///
 /// Kernel: `vfs_set_acl()`, `set_posix_acl()`, `simple_set_acl()`.
-pub fn set_acl(
+pub(crate) fn set_acl(
     attr: &InodeAttr,
     cred: &Cred,
     sb_ns: &UserNamespace,
@@ -459,6 +417,7 @@ mod tests {
     use crate::perm::NoAcl;
     use crate::perm::acl::tests::{XorShift, random_acl};
     use crate::perm::acl::{ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry};
+    use crate::perm::fact::Unwatched;
     use std::sync::{Arc, LazyLock};
 
     const KEEP: u32 = u32::MAX;
@@ -651,7 +610,7 @@ mod tests {
             (Timespec::new(0, UTIME_NOW), Timespec::new(7, UTIME_OMIT), Timespec::new(0, 1_000_000_000));
         let fixed = Timespec::new(5, 999_999_999);
         let ask = |attr: &InodeAttr, cred: &Cred, times| {
-            Utimes::parse(times).and_then(|utimes| utimes.may_set(false, attr, &NoAcl, cred))
+            Utimes::parse(times).and_then(|utimes| utimes.may_set(false, attr, &NoAcl, cred, &mut Unwatched))
         };
         let writable = reg(0o666, 0, 0);
         assert!(Utimes::is_noop(Some([omit, omit])));

@@ -40,7 +40,13 @@ fn may_write_at_all(sb_rdonly: bool, attr: &InodeAttr, w: &mut impl Watch) -> Re
     Ok(())
 }
 
-/// [`super::generic_permission`].
+/// Permission bits and ACL, and the capabilities that pass them.
+///
+/// # Errors
+///
+/// `EACCES`; `EIO` for a malformed ACL, which no capability passes.
+///
+/// Kernel: `generic_permission()`.
 #[inline]
 pub(crate) fn generic_permission(
     attr: &InodeAttr,
@@ -70,7 +76,17 @@ fn capability_permission(attr: &InodeAttr, cred: &Cred, mask: u32, w: &mut impl 
     if passes { Ok(()) } else { w.refuse(Rule::Permission, Errno::EACCES) }
 }
 
-/// [`super::acl_permission_check`].
+/// Permission bits and ACL alone.
+///
+/// Exactly one class of the mode answers: the owner's, and then the ACL has no say; else the ACL, if the mode grants the
+/// group class anything at all (the mask: so with an empty mask an ACL is *not* looked at, and a named user falls through
+/// to "others"); else the group's or the others'.
+///
+/// # Errors
+///
+/// `EACCES`; `EIO` for a malformed ACL.
+///
+/// Kernel: `acl_permission_check()`.
 #[inline]
 pub(crate) fn acl_permission_check(
     attr: &InodeAttr,
@@ -131,7 +147,14 @@ fn owner_or_capable(cred: &Cred, attr: &InodeAttr, w: &mut impl Watch) -> bool {
     attr.uid == cred.fsuid() || capable_if(cred, CAP_FOWNER, || cred.user_ns().has_uid(attr.uid), w)
 }
 
-/// [`super::check_sticky`]; `w` listens to what is said of the victim.
+/// The sticky bit of a directory: only the owner of the entry or of the directory may remove or rename the entry.
+/// `w` listens to what is said of the victim.
+///
+/// # Errors
+///
+/// `EPERM`. `CAP_FOWNER` with respect to the entry passes, `CAP_DAC_OVERRIDE` does not.
+///
+/// Kernel: `check_sticky()`.
 pub(crate) fn check_sticky(
     dir: &InodeAttr,
     victim: &InodeAttr,
@@ -177,7 +200,17 @@ pub(crate) fn may_delete(
     if dir.attr.has_flag(IFLAG_DEAD) { Err(Errno::ENOENT) } else { Ok(()) }
 }
 
-/// [`super::may_create`].
+/// May `cred` add an entry (which does not exist yet) to `dir`?
+///
+/// `can_store`: the filesystem can store objects of this credential's filesystem ids
+/// ([`crate::cred::userns::IdView::can_store`]).
+///
+/// # Errors
+///
+/// In this order: `ENOENT` (the directory was removed), `EOVERFLOW` (not `can_store`), those of [`inode_permission`] for
+/// writing and searching `dir`.
+///
+/// Kernel: `may_create()`. Differs: that the name exists is the caller's to report.
 pub(crate) fn may_create(
     dir: &Parent<'_, impl AclSource>,
     can_store: bool,
@@ -193,7 +226,15 @@ pub(crate) fn may_create(
     inode_permission(dir.sb_rdonly, dir.attr, dir.acl, cred, MAY_WRITE | MAY_EXEC, w)
 }
 
-/// [`super::may_linkat`].
+/// May `cred` make another link to this inode, as far as the inode has a say?
+///
+/// # Errors
+///
+/// `EOVERFLOW`: owner or group has no id in the mount. `EPERM`: the setting is on, and the inode is neither the
+/// caller's nor harmless. Harmless is a regular file without set-user-id, without set-group-id on an executable one,
+/// that the caller may read and write.
+///
+/// Kernel: `may_linkat()`, `safe_hardlink_source()`.
 pub(crate) fn may_linkat(
     protected: Protected,
     sb_rdonly: bool,

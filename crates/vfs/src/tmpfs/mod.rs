@@ -2,4 +2,4 @@
 //! that they are counted in.
 
 pub(crate) mod ispace;
-pub mod pages;
+pub(crate) mod pages;

@@ -32,21 +32,21 @@ static PARTS: Site = Site::new("pages: part of a page");
 
 /// How many pages the files of one filesystem may have together.
 #[derive(Debug)]
-pub struct PageBudget(Budget);
+pub(crate) struct PageBudget(Budget);
 
 impl PageBudget {
     /// A budget of `limit` pages; `u64::MAX` is as good as none.
-    pub fn new(limit: u64) -> PageBudget {
+    pub(crate) fn new(limit: u64) -> PageBudget {
         PageBudget(Budget::new(limit))
     }
 
     /// The most pages that may exist.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.0.limit()
     }
 
     /// Pages that exist.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.0.used()
     }
 
@@ -78,23 +78,7 @@ enum Slot {
 
 const _: () = assert!(size_of::<Slot>() == 16, "a node is 1 KiB");
 
-/// The contents of one regular file.
-///
-/// ```
-/// use rcuwalk::pages::{FileData, PageBudget};
-///
-/// let budget = PageBudget::new(1000);
-/// let mut data = FileData::new();
-/// data.write_at(&budget, 10_000, b"hello")?;
-/// assert_eq!((data.size(), data.pages()), (10_005, 1));
-/// assert_eq!(data.seek_data(0)?, 8192, "everything before the page is a hole");
-/// let mut buf = [1; 8];
-/// assert_eq!(data.read_at(9_998, &mut buf), 7);
-/// assert_eq!(&buf[..7], b"\0\0hello");
-/// data.clear(&budget);
-/// assert_eq!(budget.used(), 0);
-/// # Ok::<(), rcuwalk::errno::Errno>(())
-/// ```
+/// The contents of one regular file, as of the moment they are told of.
 #[derive(Debug, Default)]
 pub struct FileData {
     size: u64,
@@ -109,7 +93,7 @@ pub struct FileData {
 
 impl FileData {
     /// An empty file.
-    pub const fn new() -> FileData {
+    pub(crate) const fn new() -> FileData {
         FileData { size: 0, pages: 0, root: Slot::Hole, height: 0, changed: None }
     }
 
@@ -149,7 +133,7 @@ impl FileData {
     ///
     /// `EINVAL`: would end beyond [`MAX_FILE_SIZE`]. `ENOSPC`: the budget or the memory is exhausted, and nothing was
     /// written.
-    pub fn write_at(&mut self, budget: &PageBudget, offset: u64, data: &[u8]) -> Result<usize> {
+    pub(crate) fn write_at(&mut self, budget: &PageBudget, offset: u64, data: &[u8]) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= MAX_FILE_SIZE);
         if end.is_none() {
             return Err(Errno::EINVAL);
@@ -220,7 +204,7 @@ impl FileData {
     /// # Errors
     ///
     /// `EFBIG` beyond [`MAX_FILE_SIZE`].
-    pub fn truncate(&mut self, budget: &PageBudget, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&mut self, budget: &PageBudget, size: u64) -> Result<()> {
         if size > MAX_FILE_SIZE {
             return Err(Errno::EFBIG);
         }
@@ -232,7 +216,7 @@ impl FileData {
     }
 
     /// Frees every page and sets the size to zero.
-    pub fn clear(&mut self, budget: &PageBudget) {
+    pub(crate) fn clear(&mut self, budget: &PageBudget) {
         self.drop_bytes(budget, 0..u64::MAX);
         self.size = 0;
     }
@@ -243,7 +227,7 @@ impl FileData {
     /// # Errors
     ///
     /// `EINVAL`: `len` is 0. `EFBIG`: ends beyond [`MAX_FILE_SIZE`].
-    pub fn punch_hole(&mut self, budget: &PageBudget, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn punch_hole(&mut self, budget: &PageBudget, offset: u64, len: u64) -> Result<()> {
         let range = checked_range(offset, len)?;
         self.drop_bytes(budget, range);
         Ok(())
@@ -256,7 +240,13 @@ impl FileData {
     /// `EINVAL`: `len` is 0. `EFBIG`: ends beyond [`MAX_FILE_SIZE`]. `ENOSPC`: the budget is too small, or the memory.
     ///
     /// Kernel: `shmem_fallocate()`. Differs: takes no memory for a reserved page until it is written.
-    pub fn fallocate(&mut self, budget: &PageBudget, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    pub(crate) fn fallocate(
+        &mut self,
+        budget: &PageBudget,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<()> {
         let range = checked_range(offset, len)?;
         let pages = range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64);
         let wanted = pages.end - pages.start;
@@ -298,7 +288,7 @@ impl FileData {
     /// `ENXIO`: negative, at or beyond the end, or nothing but holes up to the end.
     ///
     /// Kernel: `SEEK_DATA` of `shmem_file_llseek()`.
-    pub fn seek_data(&self, offset: i64) -> Result<i64> {
+    pub(crate) fn seek_data(&self, offset: i64) -> Result<i64> {
         let offset = self.seekable(offset)?;
         let page = next(&self.root, self.height, 0, offset >> PAGE_SHIFT, Find::Data).ok_or(Errno::ENXIO)?;
         let found = offset.max(page << PAGE_SHIFT);
@@ -312,7 +302,7 @@ impl FileData {
     /// `ENXIO`: negative, at or beyond the end.
     ///
     /// Kernel: `SEEK_HOLE` of `shmem_file_llseek()`.
-    pub fn seek_hole(&self, offset: i64) -> Result<i64> {
+    pub(crate) fn seek_hole(&self, offset: i64) -> Result<i64> {
         let offset = self.seekable(offset)?;
         let index = offset >> PAGE_SHIFT;
         let page =

@@ -23,7 +23,7 @@ use crate::kernel::watch::Watch;
 use crate::mount::ROOT_SB;
 use crate::perm::IFLAGS_KEPT;
 use crate::perm::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
-use crate::tmpfs::pages::FileData;
+pub use crate::tmpfs::pages::{FileData, MAX_FILE_SIZE, PAGE_SIZE, PageState};
 use crate::trees::loader::{Loader, NewInode, NodeId};
 use rcuwalk_sync::Handle;
 use rcuwalk_sync::lock::{PoisonError, TryLockError};
