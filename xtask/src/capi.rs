@@ -1,6 +1,7 @@
 //! The C interface as its users get it: installed into a prefix, its header held to the source, its examples run.
 
-use crate::process::{self, Outcome, cargo, root, target_dir, works};
+use crate::process::{self, Outcome, WORKSPACE, cargo, root, target_dir, works};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,11 +18,12 @@ fn source(path: &str) -> PathBuf {
 
 /// Installs into `prefix`: header, shared and static library, pkg-config file, manual page.
 pub(crate) fn install(prefix: &Path, release: bool) -> Result<(), String> {
-    let mut build = cargo("build --quiet --package rcuwalk-capi");
-    if release {
-        build.arg("--release");
-    }
-    process::run(&mut build)?;
+    let build = if release {
+        "build --quiet --release --package rcuwalk-capi".to_owned()
+    } else {
+        format!("build --quiet {WORKSPACE} --lib")
+    };
+    process::run(&mut cargo(&build))?;
     let built = target_dir(if release { "release" } else { "debug" });
     let version = env!("CARGO_PKG_VERSION_MAJOR");
     let soname = format!("librcuwalk.so.{version}");
@@ -57,15 +59,38 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs cbindgen; `verify` only compares.
+/// Runs cbindgen; `verify` only compares. It reads no macros, so it gets the module with the calls written out.
 pub(crate) fn header(verify: bool) -> Result<(), String> {
+    const INCLUDED: &str = r#"include!(concat!(env!("OUT_DIR"), "/calls.rs"));"#;
+    let door = read(&source("src/door/mod.rs"))?;
+    if !door.contains(INCLUDED) {
+        return Err(format!("crates/capi/src/door/mod.rs lacks `{INCLUDED}`"));
+    }
+    let whole = target_dir("capi-door.rs");
+    let text = door.replace(INCLUDED, &read(&generated()?.join("calls.rs"))?);
+    std::fs::write(&whole, text).map_err(|error| format!("{}: {error}", whole.display()))?;
     let mut cbindgen = Command::new("cbindgen");
     cbindgen.args(["--quiet", "--config"]).arg(source("cbindgen.toml"));
     if verify {
         cbindgen.arg("--verify");
     }
-    cbindgen.arg("--output").arg(source("include/rcuwalk.h")).arg(source(""));
+    cbindgen.arg("--output").arg(source("include/rcuwalk.h")).arg(whole);
     process::run(&mut cbindgen)
+}
+
+/// Where the build script has written.
+fn generated() -> Result<PathBuf, String> {
+    let build = format!("build --quiet {WORKSPACE} --lib --message-format json");
+    let messages = process::output(&mut cargo(&build))?;
+    let ran = |message: &Value| {
+        let ours = message["package_id"].as_str().is_some_and(|id| id.contains("crates/capi"));
+        (ours && message["reason"] == "build-script-executed")
+            .then(|| message["out_dir"].as_str().map(PathBuf::from))?
+    };
+    let mut messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
+    messages
+        .find_map(|message| ran(&message))
+        .ok_or_else(|| "cargo names no build script of crates/capi".into())
 }
 
 /// The stage: everything that a C programmer relies on.

@@ -1,4 +1,4 @@
-//! The functions of the interface. The calls by their names are in `calls.rs`.
+//! The functions of the interface. Those for the calls by name are written by build.rs, from `calls.txt`.
 //!
 //! # Safety
 //!
@@ -10,7 +10,24 @@
 //! 3. With `RCUWALK_TRUSTED` as memory, every address is right.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-mod calls;
+/// The calls by name. Each returns what the system call returns, an error as a negated number, with the memory of this
+/// process for its pointers. What the names mean is in section 2 of the manual; what `task` is, in the module above.
+///
+/// # Safety
+///
+/// The first demand of the module above: what a call writes to is the caller's.
+// One way to make a word of an argument does for all types.
+#[allow(clippy::unnecessary_cast)]
+mod calls {
+    use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+
+    use libc::{iovec, mount_attr, open_how, rlimit, stat, statfs, statx, timespec};
+    use rcuwalk::syscall::nr;
+
+    use super::{call, rcuwalk_handle};
+
+    include!(concat!(env!("OUT_DIR"), "/calls.rs"));
+}
 
 pub use calls::*;
 
