@@ -6,6 +6,7 @@ mod capi;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod disasm;
 mod document;
+mod lanes;
 mod memory;
 mod models;
 mod mounts;
@@ -44,9 +45,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// What to run after every change: format, lints, the tests of the engine, the rows on the engine
+    Quick,
     /// Everything that must pass, stage by stage
     ///
-    /// A stage that this machine cannot run is skipped, and says why. The last line counts the stages.
+    /// Stages run side by side; each prints its output when it ends, and names the file that holds it when it starts. A stage
+    /// that this machine cannot run is skipped, and says what is missing. The last line counts the stages and names those.
     Test {
         /// Only these stages
         #[arg(long, value_name = "STAGE", value_delimiter = ',')]
@@ -57,7 +61,19 @@ enum Task {
         /// Names the stages and runs none
         #[arg(long)]
         list: bool,
+        /// So many stages side by side; one after the other, a stage prints at once [default: number of processors]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        jobs: Option<u16>,
     },
+    /// What the stages sample, for hours: random calls, killed processes, damaged files, suites in every way to mount
+    Soak {
+        /// Where the random calls start; without it, another place each time
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// A stage of `test`, by itself
+    #[command(hide = true)]
+    Stage { name: String },
     /// Format, lints, documentation, and the rules of CONTRIBUTING.md that a program can check
     Tidy,
     /// The loom models of crates/sync: every schedule, every value that a racy load may see
@@ -177,12 +193,12 @@ fn main() -> ExitCode {
     match run(Cli::parse().task) {
         Outcome::Passed => ExitCode::SUCCESS,
         Outcome::Skipped(why) => {
-            eprintln!("cargo x: not run: {why}");
-            ExitCode::from(2)
+            eprintln!("{}{why}", process::SKIPPED);
+            ExitCode::from(process::EXIT_SKIPPED)
         }
         Outcome::Failed(why) => {
             if !why.is_empty() {
-                eprintln!("cargo x: {why}");
+                eprintln!("{}{why}", process::FAILED);
             }
             ExitCode::FAILURE
         }
@@ -192,7 +208,13 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Outcome {
     match task {
         Task::Test { list: true, .. } => stages::list(),
-        Task::Test { only, skip, .. } => stages::run(&only, &skip),
+        Task::Test { only, skip, jobs, .. } => match lanes::end_all_on_interrupt() {
+            Ok(()) => stages::run(&only, &skip, jobs.map_or_else(lanes::processors, usize::from)),
+            Err(why) => Outcome::Failed(why),
+        },
+        Task::Quick => stages::quick(),
+        Task::Soak { seed } => stages::soak(seed.unwrap_or_else(stages::another_seed)),
+        Task::Stage { name } => stages::one(&name),
         Task::Tidy => tidy::run(),
         Task::Model { shuttle: true, names, check } => models::shuttle(&names, check),
         Task::Model { names, check, .. } => models::model(&names, check),
@@ -211,7 +233,7 @@ fn run(task: Task) -> Outcome {
         Task::Capi { .. } => capi::run(),
         Task::Oracle { ops, seed, ext4 } => oracle::run(ops, None, seed, ext4),
         Task::Suites { on, only, mode, peers, output } => {
-            suites::run(&suites::Options { on, only, mode, peers, output })
+            suites::run(&suites::Options { on, only, mode, peers, output, stress: 2 })
         }
         Task::Mounts { quick } => mounts::run(quick),
         Task::Replay => replay::run(),

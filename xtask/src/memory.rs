@@ -4,7 +4,12 @@ use crate::process::{self, Outcome, cargo, nightly, target_dir, works};
 use std::process::Command;
 
 const HOST: &str = "x86_64-unknown-linux-gnu";
-const NO_NIGHTLY: &str = "no nightly toolchain (rustup toolchain install nightly)";
+const NO_NIGHTLY: &str = "there is no nightly toolchain; `rustup toolchain install nightly` installs it";
+const NO_SOURCE: &str = "the nightly toolchain has no source of the standard library; `rustup component add --toolchain \
+                         nightly rust-src` installs it";
+/// Not every nightly has it.
+const NO_MIRI: &str = "the nightly toolchain has no Miri; `rustup component add --toolchain nightly miri` installs it, \
+                       or says that this nightly comes without it";
 
 /// Seeds of the schedule, and of the choices of the memory model, under Miri.
 const SEEDS: &str = "0..8";
@@ -13,10 +18,11 @@ pub(crate) fn miri() -> Outcome {
     if !works(&mut nightly("--version")) {
         return Outcome::Skipped(NO_NIGHTLY.into());
     }
-    if !works(&mut nightly("miri --version")) || !library_source() {
-        return Outcome::Skipped(
-            "Miri is not installed (rustup component add --toolchain nightly miri rust-src)".into(),
-        );
+    if !works(&mut nightly("miri --version")) {
+        return Outcome::Skipped(NO_MIRI.into());
+    }
+    if !library_source() {
+        return Outcome::Skipped(NO_SOURCE.into());
     }
     let miri = |args: &str, flags: &str| {
         let mut miri = nightly("miri test --quiet --package rcuwalk-sync");
@@ -35,9 +41,7 @@ pub(crate) fn asan() -> Outcome {
 
 pub(crate) fn tsan() -> Outcome {
     if !library_source() {
-        return Outcome::Skipped(
-            "the nightly has no library source (rustup component add --toolchain nightly rust-src)".into(),
-        );
+        return Outcome::Skipped(NO_SOURCE.into());
     }
     // The standard library has to be instrumented too, or its locks look like races.
     sanitizer("thread", "tsan", "-Zbuild-std")
@@ -66,7 +70,7 @@ fn sanitizer(name: &str, dir: &str, build: &str) -> Outcome {
 
 pub(crate) fn valgrind() -> Outcome {
     if !works(Command::new("valgrind").arg("--version")) {
-        return Outcome::Skipped("valgrind is not installed".into());
+        return Outcome::Skipped("valgrind is not installed (package valgrind)".into());
     }
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
         return Outcome::Skipped(format!("valgrind is run on {HOST} only"));

@@ -2,12 +2,11 @@
 //! docs/ordering.md.
 
 use crate::document;
+use crate::lanes::{parallel, processors};
 use crate::orderings::{CHECKS, ORDERINGS, STEPS};
 use crate::process::{self, Outcome, cargo, target_dir};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 const DOCUMENT: &str = "docs/ordering.md";
@@ -37,7 +36,7 @@ fn all_of(suite: &Suite, names: &[String], name: &str, head: &[&str], check: boo
     if chosen.is_empty() {
         return Err(format!("no model is named so; there are {}", all.join(", ")));
     }
-    let rows = parallel(&chosen, |model| {
+    let rows = parallel(processors(), &chosen, |model| {
         let (start, run) = (Instant::now(), models.run(model, None));
         let passed = run.report.is_some();
         let verdict = if passed { "holds" } else { "FAILS" };
@@ -81,7 +80,8 @@ pub(crate) fn mutants(ids: &[String], check: bool) -> Outcome {
             all.iter().filter(|m| ids.is_empty() || ids.iter().any(|id| id == m.id)).collect();
         let [loom, shuttle] = [Models::build(&LOOM)?, Models::build(&SHUTTLE)?];
         let of = |suite| if std::ptr::eq(suite, &LOOM) { &loom } else { &shuttle };
-        let (killed, survived) = split(parallel(&chosen, |mutant| kill(of(mutant.suite), mutant)));
+        let (killed, survived) =
+            split(parallel(processors(), &chosen, |mutant| kill(of(mutant.suite), mutant)));
         println!("{} of {} kills", killed.len(), chosen.len());
         if !survived.is_empty() {
             return Err(format!("survived: {}", survived.join(", ")));
@@ -239,28 +239,6 @@ fn histories(names: &[String]) -> Result<(), String> {
     process::rustflags(&mut test, "--cfg shuttle");
     test.args(names).env("CARGO_TARGET_DIR", target_dir("shuttle")).env("SHUTTLE_SILENCE_WARNINGS", "1");
     process::run(&mut test)
-}
-
-/// `work` on all of `items`, on as many processors as there are; the results in the order of the items.
-fn parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    // Relaxed: it only deals out numbers.
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = items.get(i) else { return };
-                    let result = work(item);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn split<T, E>(results: Vec<Result<T, E>>) -> (Vec<T>, Vec<E>) {

@@ -1,7 +1,7 @@
 //! `cargo x mounts`: the same work on a tmpfs, on mounts of rcuwalk and on other file systems in user space, side by side.
 
 use crate::place::Place;
-use crate::process::{self, Outcome, cargo};
+use crate::process::{self, Outcome, cargo, target_dir};
 use std::path::Path;
 
 /// The record that `cargo x report` makes a table of.
@@ -20,7 +20,7 @@ fn measure(quick: bool) -> Result<(), String> {
     let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --mounts");
     let mut mounted = Vec::new();
     for place in Place::ours(|_| true).into_iter().chain(Place::peers()) {
-        match place.prepare() {
+        match place.prepare(&target_dir("release/rcuwalk")) {
             Ok(ready) => {
                 bench.arg(format!("{}={}", place.name(), ready.path().display()));
                 mounted.push(ready);

@@ -1,6 +1,6 @@
 //! The differential fuzzer of crates/oracle: on tmpfs, and on ext4 where a loop device is to be had.
 
-use crate::process::{self, Outcome, cargo, target_dir, works};
+use crate::process::{self, Outcome, target_dir, works};
 use std::path::Path;
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 const IMAGE: u64 = 1 << 29;
 
 /// A stage compares so many calls,
-const STAGE_CALLS: u64 = 500_000;
+const STAGE_CALLS: u64 = 300_000;
 /// or what can be compared in this time. Seconds.
 const STAGE_TIME: u64 = 50;
 
@@ -22,10 +22,10 @@ pub(crate) fn run(calls: u64, seconds: Option<u64>, seed: u64, ext4: bool) -> Ou
     if !nix::unistd::geteuid().is_root() {
         return Outcome::Skipped("the host's side needs root: its tasks become other users".into());
     }
-    let program = target_dir("debug").join("rcuwalk-oracle");
-    if let Err(why) = process::run(&mut cargo("build --quiet --package rcuwalk-oracle")) {
-        return Outcome::Failed(why);
-    }
+    let program = match process::program("rcuwalk-oracle") {
+        Ok(program) => program,
+        Err(why) => return Outcome::Failed(why),
+    };
     let fuzz = |command: &mut Command| {
         command.args(["fuzz", "--ops", &calls.to_string(), "--seed", &seed.to_string()]);
         if let Some(seconds) = seconds {

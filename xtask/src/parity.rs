@@ -1,10 +1,12 @@
 //! `cargo x parity`: the tables of docs/parity.md, from the rows and from what each of them does on every backend now.
 
 use crate::document;
-use crate::process::{self, Outcome, cargo};
+use crate::lanes;
+use crate::process::{self, Outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::process::Command;
 
 const DOCUMENT: &str = "docs/parity.md";
 const REMEDY: &str = "run `cargo x parity`";
@@ -35,19 +37,17 @@ pub(crate) fn run(check: bool) -> Outcome {
 }
 
 fn write(check: bool) -> Result<(), String> {
+    let oracle = process::program("rcuwalk-oracle")?;
     let json = |arguments: &str| {
-        let text =
-            process::output(&mut cargo(&format!("run --quiet --package rcuwalk-oracle -- {arguments}")))?;
+        let text = process::output(Command::new(&oracle).args(arguments.split_whitespace()))?;
         serde_json::from_str::<Value>(&text).map_err(|error| format!("{arguments}: {error}"))
     };
     let coverage = json("coverage")?;
-    let reports = BACKENDS
-        .iter()
-        .map(|backend| {
-            let report = json(&format!("rows --backend {backend} --json -"))?;
-            Ok(Report { backend, rows: list(&report["rows"]) })
-        })
-        .collect::<Result<Vec<Report>, String>>()?;
+    let reports = lanes::parallel(BACKENDS.len(), BACKENDS, |backend| {
+        let report = json(&format!("rows --backend {backend} --json -"))?;
+        Ok::<_, String>(Report { backend, rows: list(&report["rows"]) })
+    });
+    let reports = reports.into_iter().collect::<Result<Vec<Report>, String>>()?;
     for (name, table) in [
         ("summary", summary(&coverage, &reports)),
         ("topics", topics(&coverage, &reports)),

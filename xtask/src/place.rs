@@ -1,6 +1,6 @@
 //! File systems that are mounted for suites and benchmarks, and taken away again.
 
-use crate::process::{self, root, target_dir};
+use crate::process;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -78,8 +78,8 @@ impl Place {
         is_judged(&self.name())
     }
 
-    /// Mounts it.
-    pub(crate) fn prepare(&self) -> Result<Ready, String> {
+    /// Mounts it; ours with the program `rcuwalk`.
+    pub(crate) fn prepare(&self, rcuwalk: &Path) -> Result<Ready, String> {
         if let Place::Directory(dir) = self {
             let top = dir.join("rcuwalk-mounts");
             fs::create_dir_all(&top).map_err(|error| format!("{}: {error}", top.display()))?;
@@ -88,7 +88,7 @@ impl Place {
         let top = scratch()?;
         let mut ready = Ready { dir: top.join("mount"), top, daemon: None, mounted: vec![] };
         match self {
-            Place::Ours(number) => ready.start(OURS[*number].1)?,
+            Place::Ours(number) => ready.start(rcuwalk, OURS[*number].1)?,
             Place::Peer(number) => ready.peer(PEERS[*number].0, PEERS[*number].1)?,
             _ => ready.tmpfs("mount")?,
         }
@@ -150,9 +150,9 @@ impl Ready {
     }
 
     /// Ours, in the foreground.
-    fn start(&mut self, options: &str) -> Result<(), String> {
+    fn start(&mut self, rcuwalk: &Path, options: &str) -> Result<(), String> {
         let dir = self.directory("mount")?;
-        let mut mount = Command::new(root().join(target_dir("release/rcuwalk")));
+        let mut mount = Command::new(rcuwalk);
         mount.args(["mount", "--foreground", "-o"]).arg(format!("allow_other,suid,dev,{options}")).arg(&dir);
         println!("$ {}", process::show(&mount));
         let child = mount.stdin(Stdio::null()).spawn().map_err(|error| format!("rcuwalk mount: {error}"))?;

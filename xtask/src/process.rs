@@ -3,6 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What the last line of a task begins with that failed.
+pub(crate) const FAILED: &str = "cargo x: ";
+
+/// What the last line of a task begins with that this machine cannot do, and its exit status.
+pub(crate) const SKIPPED: &str = "cargo x: not run: ";
+pub(crate) const EXIT_SKIPPED: u8 = 2;
+
+/// The packages that every build of tests and programs chooses. With fewer of them, cargo chooses fewer features of what they
+/// depend on, and builds that, and all that stands on it, once more.
+///
+/// The Python extension is left to the stage `python`: its library is linked with no interpreter, so no test of it runs.
+pub(crate) const WORKSPACE: &str = "--workspace --exclude rcuwalk-python";
+
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -36,6 +49,12 @@ pub(crate) fn cargo(args: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(args.split_whitespace()).stdin(Stdio::null());
     cargo
+}
+
+/// Builds a program of the workspace, as the tests have built it, and names it.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
+    run(&mut cargo(&format!("build --quiet {WORKSPACE} --bin {name}")))?;
+    Ok(target_dir("debug").join(name))
 }
 
 /// `cargo` of the nightly toolchain.

@@ -1,6 +1,6 @@
-//! The behaviour rows as stages: on this kernel, in directories of mounted file systems, on the engine.
+//! The behaviour rows as stages: in directories of mounted file systems, and of a mounted engine.
 
-use crate::process::{self, Outcome, cargo, target_dir};
+use crate::process::{self, Outcome, target_dir};
 use std::process::Command;
 
 /// A file system to run the rows on, and the shell commands that put it on `$1`, in a mount namespace of its own.
@@ -11,20 +11,6 @@ const FILE_SYSTEMS: &[(&str, &str)] = &[
         "truncate -s 256M \"$1.img\" && mkfs.ext4 -q -F -b 4096 \"$1.img\" && mount -o loop \"$1.img\" \"$1\"",
     ),
 ];
-
-/// The rows on `backend`.
-pub(crate) fn on(backend: &str) -> Outcome {
-    let mut oracle = cargo("run --quiet --package rcuwalk-oracle -- rows --backend");
-    process::run(oracle.arg(backend)).into()
-}
-
-/// The rows on the running kernel.
-pub(crate) fn host() -> Outcome {
-    if let Some(skipped) = not_root() {
-        return skipped;
-    }
-    on("host")
-}
 
 fn not_root() -> Option<Outcome> {
     let why = "rows on a kernel need root: they become other users";
@@ -55,13 +41,13 @@ pub(crate) fn mount() -> Outcome {
     if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/fuse") {
         return Outcome::Skipped(format!("/dev/fuse: {error}"));
     }
-    let built = process::run(&mut cargo("build --quiet --package rcuwalk-cli")).into();
-    if !matches!(built, Outcome::Passed) {
-        return built;
-    }
+    let rcuwalk = match process::program("rcuwalk") {
+        Ok(rcuwalk) => rcuwalk,
+        Err(why) => return Outcome::Failed(why),
+    };
     for mode in ["as-seen", "engine"] {
         let name = format!("mount-{mode}");
-        let mount = format!("cargo run --quiet --package rcuwalk-cli -- mount --{mode} -o suid,dev \"$1\"");
+        let mount = format!("{} mount --{mode} -o suid,dev \"$1\"", rcuwalk.display());
         // Whether the kernel has an entry already may depend on what another row does at the time.
         let known =
             format!("--without cached --known-as {name} --divergences crates/fuse/tests/divergences.toml");
@@ -83,17 +69,20 @@ fn rows_in(name: &str, mount: &str, options: &str) -> Outcome {
     if let Err(error) = std::fs::create_dir_all(&dir) {
         return Outcome::Failed(format!("{}: {error}", dir.display()));
     }
+    let oracle = match process::program("rcuwalk-oracle") {
+        Ok(oracle) => oracle,
+        Err(why) => return Outcome::Failed(why),
+    };
     let private = |script: &str| {
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(&dir);
         unshare
     };
     let outcome = if process::works(&mut private(mount)) {
-        let cargo =
-            format!("cargo run --quiet --package rcuwalk-oracle -- rows {options} --backend \"dir:$1\"");
+        let rows = format!("{} rows {options} --backend \"dir:$1\"", oracle.display());
         // Whatever rows leave behind is seen before the file system goes.
         let clean = "{ left=$(ls -A \"$1\" | grep -vx lost+found || true); [ -z \"$left\" ] || { echo \"left: $left\"; exit 1; }; }";
-        process::run(&mut private(&format!("{mount} && {cargo} && {clean}"))).into()
+        process::run(&mut private(&format!("{mount} && {rows} && {clean}"))).into()
     } else {
         Outcome::Skipped(format!("{name} cannot be mounted here (`{mount}`)"))
     };

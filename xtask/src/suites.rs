@@ -6,8 +6,9 @@
 
 mod expected;
 
-use crate::place::{self, Place, Ready};
-use crate::process::{self, Outcome, cargo, root, target_dir};
+use crate::lanes;
+use crate::place::{self, OURS, Place, Ready};
+use crate::process::{self, Outcome, root, target_dir};
 use expected::Expected;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) peers: bool,
     /// Where the record goes.
     pub(crate) output: Option<PathBuf>,
+    /// Seconds for each stressor.
+    pub(crate) stress: u32,
 }
 
 /// What became of a test. Ordered: the worst of several with one name counts.
@@ -59,6 +62,7 @@ enum Verdict {
 }
 
 /// What became of a suite in a place.
+#[derive(Clone)]
 struct Run {
     suite: &'static str,
     place: String,
@@ -80,7 +84,25 @@ impl Run {
 
 /// Runs them all, as a stage.
 pub(crate) fn stage() -> Outcome {
-    run(&Options { on: None, only: vec![], mode: None, peers: false, output: None })
+    run(&Options { on: None, only: vec![], mode: None, peers: false, output: None, stress: 1 })
+}
+
+/// For longer, and with the kernel collecting writes, too.
+pub(crate) fn soak() -> Outcome {
+    let run = |mode: &str| {
+        run(&Options {
+            on: None,
+            only: vec![],
+            mode: Some(mode.into()),
+            peers: false,
+            output: None,
+            stress: 10,
+        })
+    };
+    OURS.iter()
+        .map(|(mode, _)| run(mode))
+        .find(|outcome| *outcome != Outcome::Passed)
+        .unwrap_or(Outcome::Passed)
 }
 
 pub(crate) fn run(options: &Options) -> Outcome {
@@ -97,10 +119,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         None => places(options),
     };
-    let mut mounter = cargo("build --quiet --release --package rcuwalk-cli");
-    let built = if options.on.is_some() { Ok(()) } else { process::run(&mut mounter) };
-    let done = built.and_then(|()| Expected::read()).and_then(|expected| {
-        let runs = everywhere(&places, &options.only)?;
+    let done = process::program("rcuwalk").and_then(|rcuwalk| {
+        let expected = Expected::read()?;
+        let runs = everywhere(&places, &rcuwalk, options)?;
         report(&runs, &expected, options)
     });
     match done {
@@ -120,34 +141,50 @@ fn places(options: &Options) -> Vec<Place> {
     places
 }
 
-/// Each suite in each place.
-fn everywhere(places: &[Place], only: &[String]) -> Result<Vec<Run>, String> {
+/// Each suite in each place. The places run side by side: much of the time is waiting.
+fn everywhere(places: &[Place], rcuwalk: &Path, options: &Options) -> Result<Vec<Run>, String> {
+    let numbered: Vec<(usize, &Place)> = places.iter().enumerate().collect();
+    let runs = lanes::parallel(places.len(), &numbered, |(number, place)| {
+        // What one place waits in, another one works in.
+        let suites = SUITES.iter().cycle().skip(number * SUITES.len() / places.len()).take(SUITES.len());
+        let wanted = |suite: &str| options.only.is_empty() || options.only.iter().any(|only| only == suite);
+        let suites = suites.map(|(suite, _)| *suite).filter(|suite| wanted(suite));
+        in_place(place, rcuwalk, suites, options)
+    });
+    Ok(runs.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// Some suites in one place, one after the other.
+fn in_place(
+    place: &Place,
+    rcuwalk: &Path,
+    suites: impl Iterator<Item = &'static str>,
+    options: &Options,
+) -> Result<Vec<Run>, String> {
     let mut runs = Vec::new();
-    for place in places {
-        let mut ready = match place.prepare() {
-            Ok(ready) => ready,
-            Err(why) if place.judged() => return Err(why),
-            Err(why) => {
-                println!("{}: {why}", place.name());
-                continue;
-            }
-        };
-        for (suite, _) in SUITES.iter().filter(|(s, _)| only.is_empty() || only.iter().any(|o| o == s)) {
-            let mut done = one(suite, place, &ready)?;
-            if let Some(why) = ready.broken() {
-                println!("{}: {why}", place.name());
-                done.tests.insert("the file system is still there".into(), Verdict::Failed);
-                ready = place.prepare()?;
-            }
-            println!("{}", line(&done));
-            runs.push(done);
+    let mut ready = match place.prepare(rcuwalk) {
+        Ok(ready) => ready,
+        Err(why) if place.judged() => return Err(why),
+        Err(why) => {
+            println!("{}: {why}", place.name());
+            return Ok(runs);
         }
+    };
+    for suite in suites {
+        let mut done = one(suite, place, &ready, options)?;
+        if let Some(why) = ready.broken() {
+            println!("{}: {why}", place.name());
+            done.tests.insert("the file system is still there".into(), Verdict::Failed);
+            ready = place.prepare(rcuwalk)?;
+        }
+        println!("{}", line(&done));
+        runs.push(done);
     }
     Ok(runs)
 }
 
 /// One suite in an empty directory of one place.
-fn one(suite: &'static str, place: &Place, ready: &Ready) -> Result<Run, String> {
+fn one(suite: &'static str, place: &Place, ready: &Ready, options: &Options) -> Result<Run, String> {
     let logs = target_dir("suites").join(place.name().trim_start_matches('/')).join(suite);
     drop(std::fs::remove_dir_all(&logs));
     let dir = ready.path().join(suite);
@@ -160,6 +197,7 @@ fn one(suite: &'static str, place: &Place, ready: &Ready) -> Result<Run, String>
     program.arg("--kill-after=10").arg(PATIENCE.as_secs().to_string());
     program.arg(root().join("suites").join(suite)).arg(&dir);
     program.env("SCRATCH", ready.scratch(suite)?).env("TOOLS", target_dir("suites-tools"));
+    program.env("SECONDS_EACH", options.stress.to_string());
     let start = Instant::now();
     let output = program
         .stdin(Stdio::null())
