@@ -606,6 +606,7 @@ impl Generator {
             (libc::O_PATH, 12),
             (libc::O_NOATIME, 4),
             (libc::O_CLOEXEC, 5),
+            (libc::O_DIRECT, 4),
         ] {
             if self.rng.chance(percent) {
                 flags |= flag as u64;
@@ -617,8 +618,9 @@ impl Generator {
         if self.rng.chance(1) {
             flags |= 1 << self.rng.below(30);
         }
-        // O_DIRECT would ask for aligned buffers, FASYNC for a signal's owner.
-        (flags | libc::O_NONBLOCK as u64) & !(libc::O_DIRECT | libc::O_ASYNC) as u64
+        // Other file systems than tmpfs want aligned buffers with O_DIRECT.
+        let direct = if self.file_system == FileSystem::Ext4 { libc::O_DIRECT as u64 } else { 0 };
+        (flags | libc::O_NONBLOCK as u64) & !direct
     }
 
     fn perms(&mut self) -> String {
@@ -859,7 +861,17 @@ impl Generator {
                 0 => Op::Fstatfs { fd, space: Int(0) },
                 _ => Op::Statfs { path: self.path(Want::Any), space: Int(0) },
             },
-            _ => Op::Fcntl { fd, command: FcntlCommand(*self.rng.pick(&[1, 3, 0])), arg: Int(0) },
+            _ => match self.rng.below(5) {
+                0 | 1 => {
+                    let direct = if self.file_system == FileSystem::Tmpfs { libc::O_DIRECT } else { 0 };
+                    let flags = [libc::O_APPEND, libc::O_NOATIME, libc::O_ASYNC, direct];
+                    let flags = self.some_of(&flags.map(|flag| flag as u64));
+                    // Without O_NONBLOCK, a FIFO would stop the host.
+                    let arg = Int((flags | libc::O_NONBLOCK as u64) as i64);
+                    Op::Fcntl { fd, command: FcntlCommand(4), arg }
+                }
+                _ => Op::Fcntl { fd, command: FcntlCommand(*self.rng.pick(&[1, 3, 3, 0])), arg: Int(0) },
+            },
         }
     }
 

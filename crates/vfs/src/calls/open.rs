@@ -105,7 +105,7 @@ impl OpenFlags {
     /// Whether a file that is there is to be opened for nothing but reading.
     #[inline(always)]
     fn only_reads(&self) -> bool {
-        !self.exec && !self.has(O_ACCMODE | O_CREAT | O_TRUNC | O_NOATIME | O_PATH | __O_TMPFILE)
+        !self.exec && !self.has(O_ACCMODE | O_CREAT | O_TRUNC | O_NOATIME | O_PATH | O_DIRECT | __O_TMPFILE)
     }
 
     /// What the open file may be used for.
@@ -147,7 +147,7 @@ impl Task {
     ///
     /// `EINVAL` (flags), `ENAMETOOLONG`, `ENOENT`, `EMFILE`, those of the walk, `EEXIST`, `EISDIR`, `ENOTDIR`, `EROFS`,
     /// `EACCES`, `EPERM`, `ELOOP` (a link, with `O_NOFOLLOW`), `ENXIO` (a socket; a device; a fifo without reader),
-    /// `ETXTBSY`, `EAGAIN` (a fifo that would block), `ENOSPC`.
+    /// `ETXTBSY`, `EAGAIN` (a fifo that would block), `EINVAL` (`O_DIRECT` on a directory or a fifo), `ENOSPC`.
     ///
     /// ```
     /// # use rcuwalk::{Cred, Errno, Vfs, uapi::*};
@@ -550,6 +550,8 @@ impl Task {
         } else if !mode.path && matches!(file_type, S_IFSOCK | S_IFCHR | S_IFBLK) {
             // There are no drivers here.
             return Err(Errno::ENXIO);
+        } else if file_type == S_IFDIR && op.has(O_DIRECT) && !mode.path {
+            return Err(Errno::EINVAL);
         }
         if !mode.path && file_type == S_IFREG {
             if mode.write {
@@ -594,6 +596,7 @@ impl Task {
             (false, true) if readers == 0 && op.has(O_NONBLOCK) => return Err(Errno::ENXIO),
             (false, true) if readers == 0 => return Err(Errno::EAGAIN),
             (true, false) if writers == 0 && !op.has(O_NONBLOCK) => return Err(Errno::EAGAIN),
+            _ if op.has(O_DIRECT) => return Err(Errno::EINVAL),
             _ => {}
         }
         store.count_fifo_ends(&ns, inode, [mode.read, mode.write], 1);

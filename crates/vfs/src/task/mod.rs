@@ -7,7 +7,7 @@ pub(crate) mod program;
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{
     AT_FDCWD, CAP_SYS_CHROOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_APPEND,
-    O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR,
+    O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT,
 };
 use crate::cred::Cred;
 use crate::cred::ucounts::UserCount;
@@ -234,7 +234,7 @@ impl Task {
     /// # Errors
     ///
     /// `EBADF`, `EMFILE`, `EINVAL` (another command, a number out of range), `EPERM` (`O_NOATIME` for another's file,
-    /// taking `O_APPEND` from an append-only one).
+    /// `O_APPEND` other than it is of an append-only one), `EINVAL` (`O_DIRECT` of a directory).
     pub fn fcntl(&self, fd: i32, cmd: i32, arg: i32) -> Result<i32> {
         let file = self.file_any(fd)?;
         if file.mode.path && !matches!(cmd, F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL) {
@@ -258,16 +258,22 @@ impl Task {
 
     /// Kernel: fs/fcntl.c `setfl()`.
     fn set_status_flags(&self, file: &File, flags: i32) -> Result<()> {
-        const CHANGEABLE: i32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
         let attr = self.kernel.read_attr(file.path.mnt, file.inode);
         let old = file.flags.get() as i32;
-        if (old ^ flags) & O_APPEND != 0 && flags & O_APPEND == 0 && attr.iflags & perm::IFLAG_APPEND != 0 {
+        if (old ^ flags) & O_APPEND != 0 && attr.iflags & perm::IFLAG_APPEND != 0 {
             return Err(Errno::EPERM);
         }
         if flags & !old & O_NOATIME != 0 && !perm::owner_or_capable(&self.cred, &attr) {
             return Err(Errno::EPERM);
         }
-        file.flags.set((old & !CHANGEABLE | flags & CHANGEABLE) as u32);
+        let changeable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME;
+        let changeable = match attr.mode & S_IFMT {
+            // To a fifo it means packets; and it sends signals.
+            S_IFIFO => changeable | O_ASYNC,
+            S_IFDIR if flags & O_DIRECT != 0 => return Err(Errno::EINVAL),
+            _ => changeable,
+        };
+        file.flags.set((old & !changeable | flags & changeable) as u32);
         Ok(())
     }
 
