@@ -138,7 +138,8 @@ fn as_owner(word: &str) -> Option<(Id, Id)> {
     Some((id(uid)?, id(gid)?))
 }
 
-const OPTIONS: [&str; 9] = ["acl", "default_acl", "xattr", "flags", "caps", "size", "atime", "mtime", "hex"];
+const OPTIONS: [&str; 10] =
+    ["acl", "default_acl", "xattr", "long_xattrs", "flags", "caps", "size", "atime", "mtime", "hex"];
 
 impl Entry {
     fn new(path: &[u8], kind: Object) -> Entry {
@@ -252,6 +253,10 @@ impl Entry {
             "xattr" => {
                 let colon = raw.iter().position(|b| *b == b':').ok_or("xattr=NAME:VALUE")?;
                 self.xattrs.push((raw[..colon].to_vec(), raw[colon + 1..].to_vec()));
+            }
+            "long_xattrs" => {
+                let count: u32 = value.parse().map_err(|_| "long_xattrs=COUNT")?;
+                self.xattrs.extend((0..count).map(|n| (format!("user.{n:0>250}").into_bytes(), Vec::new())));
             }
             "caps" => self.xattrs.push((b"security.capability".to_vec(), text::unhex(value)?)),
             "flags" => {

@@ -280,7 +280,14 @@ impl Task {
 
     fn list_into(&self, target: Target<'_>, buf: &mut [u8]) -> Result<usize> {
         let list = self.do_listxattr(target)?;
-        if buf.is_empty() { Ok(list.len()) } else { fill(buf, &listable(list)?) }
+        // With as much room as there can be, it is the list that is too long.
+        let whole = if buf.len() >= XATTR_LIST_MAX { listable(list)? } else { list };
+        fill(buf, &whole)
+    }
+
+    /// What [`listxattrat`](Self::listxattrat) lists, however long.
+    pub(crate) fn names_at(&self, dirfd: i32, path: &[u8], at_flags: i32) -> Result<Vec<u8>> {
+        self.do_listxattr(Target::at_or_open(dirfd, path, at_flags)?)
     }
 
     /// [`removexattr`](Self::removexattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
@@ -506,6 +513,9 @@ impl Task {
     }
 
     fn do_listxattr(&self, target: Target<'_>) -> Result<Vec<u8>> {
+        if matches!(target, Target::Fd(fd) if self.is_node(fd)) {
+            return Ok(Vec::new());
+        }
         self.xattr_at(target, |_, inode| {
             let store = &self.kernel.store;
             let ns = store.lock();

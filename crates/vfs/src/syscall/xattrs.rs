@@ -4,8 +4,8 @@ use super::memory::Name;
 use super::{Answer, Call, done};
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{
-    AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, XATTR_CREATE, XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_REPLACE,
-    XATTR_SIZE_MAX,
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, XATTR_CREATE, XATTR_LIST_MAX, XATTR_NAME_MAX,
+    XATTR_REPLACE, XATTR_SIZE_MAX,
 };
 use crate::task::Task;
 
@@ -136,7 +136,7 @@ impl Call<'_> {
     pub(super) fn listxattrat(&mut self) -> Answer {
         let at_flags = self.at_flags()?;
         let path = self.maybe_null_name(1, at_flags);
-        let list = self.task.listxattrat(self.int(0), &path, at_flags)?;
+        let list = self.task.names_at(self.int(0), &path, at_flags)?;
         self.put_whole((self.args[3], self.args[4]), &list, XATTR_LIST_MAX)
     }
 
@@ -149,18 +149,18 @@ impl Call<'_> {
 
     pub(super) fn listxattr(&mut self) -> Answer {
         let path = self.name(0);
-        let list = self.task.listxattr(&path)?;
+        let list = self.task.names_at(AT_FDCWD, &path, 0)?;
         self.put_whole((self.args[1], self.args[2]), &list, XATTR_LIST_MAX)
     }
 
     pub(super) fn llistxattr(&mut self) -> Answer {
         let path = self.name(0);
-        let list = self.task.llistxattr(&path)?;
+        let list = self.task.names_at(AT_FDCWD, &path, AT_SYMLINK_NOFOLLOW)?;
         self.put_whole((self.args[1], self.args[2]), &list, XATTR_LIST_MAX)
     }
 
     pub(super) fn flistxattr(&mut self) -> Answer {
-        let list = self.task.flistxattr(self.int(0))?;
+        let list = self.task.names_at(self.int(0), b"", AT_EMPTY_PATH)?;
         self.put_whole((self.args[1], self.args[2]), &list, XATTR_LIST_MAX)
     }
 
