@@ -1,5 +1,6 @@
 //! `cargo x tidy`: format, lints, documentation, and the rules that a program can check.
 
+mod layers;
 mod source;
 mod surface;
 
@@ -9,8 +10,13 @@ use source::{code_of, words};
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The longest Rust file.
-const MAX_LINES: usize = 1_500;
+/// Files of the engine that are still longer than the others may be.
+const LONG: [&str; 2] = ["crates/vfs/src/dcache/pathtable.rs", "crates/vfs/src/namei/mod.rs"];
+
+/// A Rust file has fewer lines.
+fn max_lines(path: &str) -> usize {
+    if path.starts_with("crates/vfs/src/") && !LONG.contains(&path) { 1_000 } else { 1_500 }
+}
 
 /// Where `unsafe` may stand: the primitives, the functions that C calls, and one small module for each crate that needs a
 /// raw system call.
@@ -91,12 +97,9 @@ pub(crate) fn run() -> Outcome {
 
 /// Every text file that belongs to the repository, or would if it were added.
 fn files() -> Result<Vec<File>, String> {
-    let list = process::output(Command::new("git").args([
-        "ls-files",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]))?;
+    let mut list = Command::new("git");
+    list.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
+    let list = process::output(&mut list)?;
     let read = |path: &str| {
         let text = std::fs::read_to_string(root().join(path)).ok()?;
         Some(File { path: path.to_owned(), text })
@@ -120,6 +123,7 @@ fn check(files: &[File], wrong: &mut Vec<String>) {
             check_manifest(file, wrong);
         }
     }
+    layers::check(files, wrong);
     check_roots(files, wrong);
     check_packages(files, wrong);
     check_orderings(files, wrong);
@@ -158,8 +162,8 @@ fn has_path(line: &str, prefix: &str) -> bool {
 fn check_rust(file: &File, wrong: &mut Vec<String>) {
     let File { path, text } = file;
     let lines = text.lines().count();
-    if lines >= MAX_LINES {
-        wrong.push(format!("{path}: {lines} lines; a file has fewer than {MAX_LINES}"));
+    if lines >= max_lines(path) {
+        wrong.push(format!("{path}: {lines} lines; a file there has fewer than {}", max_lines(path)));
     }
     for (i, line) in code_of(text).lines().enumerate() {
         if words(line).any(|word| word == "unsafe") && !may_be_unsafe(path) {
