@@ -14,7 +14,10 @@ use std::process::Command;
 use trace::Step;
 
 /// The functions of which no branch may lock or fence, whatever it is.
-const PURE: [&str; 2] = ["rcuwalk::namei::Walker::walk_rcu", "rcuwalk::namei::Nameidata::prove_missing"];
+const PURE: [&str; 2] = [
+    "rcuwalk::namei::lockless::<impl rcuwalk::namei::Walker>::walk_rcu",
+    "rcuwalk::namei::steps::<impl rcuwalk::namei::nameidata::Nameidata>::prove_missing",
+];
 
 /// Calls of the probe that are no lookups, and do what lookups must not.
 const CONTROL: &str = "control: ";

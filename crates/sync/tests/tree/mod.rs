@@ -1,7 +1,7 @@
 //! A name space as small as it can be while every protocol of the real walk still has its place in it: one word for a
 //! name, one for an inode, and the directory cache's own sequence counts, chains, references and slots.
 //!
-//! The steps mirror the engine's dcache and walk (`dcache.rs`, `store.rs`, `namei.rs`) one by one. Each step that a
+//! The steps mirror the engine's dcache and walk (`dcache.rs`, `store.rs`, `namei/`) one by one. Each step that a
 //! protocol depends on can be left out by naming it in `RCUWALK_MUTANT`, to show that its model notices.
 
 #[cfg(loom)]

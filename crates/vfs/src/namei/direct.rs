@@ -1,11 +1,11 @@
 //! Asking the whole-path table before walking, and telling it afterwards.
 
-use super::{At, Bail, Lookup, Position, Walker};
+use super::{At, Lookup, Position, Walker};
 use crate::dcache::Seen;
 use crate::dcache::inode::Inode;
 use crate::dcache::pathtable::{AsOf, Led, Remembered, Signature};
 use crate::file::fs_struct::Place;
-use crate::kernel::WalkMode;
+use crate::kernel::{Bail, WalkMode};
 use crate::mount::Path;
 use rcuwalk_sync::{Handle, SeqRead, step};
 
