@@ -239,10 +239,10 @@ def filecaps_of(table):
 
 
 def data(value):
-    """Bytes; a pointer that is none ends the row."""
+    """Bytes; a pointer that is none, or a size that is not theirs, ends the row."""
     if isinstance(value, str):
         return value.encode()
-    if "pointer" in value:
+    if "pointer" in value or "size" in value:
         raise Skip(DECLINED["memory"])
     if "hex" in value:
         return bytes.fromhex(value["hex"])

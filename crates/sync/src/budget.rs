@@ -12,24 +12,35 @@ use crate::facade::{AtomicU64, Ordering};
 /// ```
 #[derive(Debug)]
 pub struct Budget {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Budget {
     /// A budget of `limit` units.
     pub fn new(limit: u64) -> Budget {
-        Budget { limit, used: AtomicU64::new(0) }
+        Budget { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
     }
 
     /// The most there may be in use.
     pub fn limit(&self) -> u64 {
-        self.limit
+        // Relaxed, here and below: the numbers guard no other memory.
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Sets the most there may be in use, unless more is. A charge under way at the same time may still be held against the
+    /// limit from before.
+    #[must_use]
+    pub fn set_limit(&self, limit: u64) -> bool {
+        let fits = self.used() <= limit;
+        if fits {
+            self.limit.store(limit, Ordering::Relaxed);
+        }
+        fits
     }
 
     /// Units in use.
     pub fn used(&self) -> u64 {
-        // Relaxed, here and below: the number guards no other memory.
         self.used.load(Ordering::Relaxed)
     }
 
@@ -38,7 +49,7 @@ impl Budget {
     pub fn charge(&self, n: u64) -> bool {
         let mut now = self.used();
         loop {
-            let Some(after) = now.checked_add(n).filter(|&after| after <= self.limit) else {
+            let Some(after) = now.checked_add(n).filter(|&after| after <= self.limit()) else {
                 return false;
             };
             match self.used.compare_exchange_weak(now, after, Ordering::Relaxed, Ordering::Relaxed) {

@@ -221,7 +221,8 @@ class FakeFilesystem:
             with open(source, "rb") as file:
                 data = file.read()
         target = source if target_path is None else self._absolute(target_path)
-        self.create_file(target, data, stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid)
+        mode = stat.S_IMODE(status.st_mode)
+        FakeFilesystem.create_file(self, target, data, mode, uid=status.st_uid, gid=status.st_gid)
         self.root.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
         if read_only:
             self._protect(target)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ._rcuwalk import FdOrPath
     from ._task import Task
 
+# What is called when a file object that has written is closed, by device and number of the inode.
+effects: dict[tuple[int, int], Callable[[], object]] = {}
+
 _MODES: dict[str, tuple[str, int, bool, bool, bool, bool]] = {}
 
 
@@ -117,11 +120,17 @@ class FileIO(io.RawIOBase):
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
+        effect = None
+        if effects and fd >= 0 and self._writes:
+            status = self._task.fstat(fd)
+            effect = effects.get((status.st_dev, status.st_ino))
         try:
             super().close()
         finally:
             if fd >= 0 and self._closefd:
                 self._task.close(fd)
+        if effect is not None:
+            effect()
 
     def fileno(self) -> Any:
         # numpy asks this way whether C may have the descriptor, which is none of the machine's; if not, it calls read and write.

@@ -99,9 +99,9 @@ struct TmpfsOptions {
     mode: u32,
     uid: u32,
     gid: u32,
-    pages: u64,
-    /// 0: without limit.
-    inodes: u64,
+    /// As far as given; 0 is without limit.
+    pages: Option<u64>,
+    inodes: Option<u64>,
     rdonly: bool,
 }
 
@@ -111,8 +111,8 @@ impl TmpfsOptions {
             mode: S_IRWXUGO | S_ISVTX,
             uid: cred.fsuid(),
             gid: cred.fsgid(),
-            pages: u64::MAX,
-            inodes: 0,
+            pages: None,
+            inodes: None,
             rdonly: ms & MS_RDONLY != 0,
         };
         let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
@@ -123,18 +123,20 @@ impl TmpfsOptions {
                 "mode" => options.mode = number(8)? & S_IALLUGO,
                 "uid" => options.uid = valid(cred.user_ns().make_kuid(number(10)?))?,
                 "gid" => options.gid = valid(cred.user_ns().make_kgid(number(10)?))?,
-                "size" => options.pages = memparse(value)?.div_ceil(4096),
-                "nr_blocks" => options.pages = memparse(value)?,
-                "nr_inodes" => options.inodes = memparse(value)?,
+                "size" => options.pages = Some(memparse(value)?.div_ceil(4096)),
+                "nr_blocks" => options.pages = Some(memparse(value)?),
+                "nr_inodes" => options.inodes = Some(memparse(value)?),
                 "ro" => options.rdonly = true,
                 "rw" => options.rdonly = false,
                 _ => return Err(Errno::EINVAL),
             }
         }
-        if options.pages == 0 {
-            options.pages = u64::MAX;
-        }
         Ok(options)
+    }
+
+    /// The most pages there may be.
+    fn page_limit(&self) -> u64 {
+        self.pages.filter(|&pages| pages != 0).unwrap_or(u64::MAX)
     }
 }
 
@@ -272,7 +274,17 @@ impl Task {
             if !self.cred.ns_capable(kernel.id_view(at.mnt).sb_ns, CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
             }
+            let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
+            let (budget, space) = (Arc::clone(&sb.budget), Arc::clone(&sb.space));
+            let before = sb.flags & flags::SB_RDONLY;
             kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.rdonly)?;
+            // Kernel: mm/shmem.c `shmem_reconfigure()`.
+            if options.pages.is_some() && !budget.set_limit(options.page_limit())
+                || options.inodes.is_some_and(|inodes| !space.set_inodes(inodes))
+            {
+                kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_RDONLY, before);
+                return Err(Errno::EINVAL);
+            }
         }
         kernel.set_mnt_flags(&ns, at.mnt, new);
         Ok(())
@@ -351,7 +363,7 @@ impl Task {
         let mut ns = kernel.store.lock();
         let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
         let dev = ns.mnt.new_dev();
-        let limits = (PageBudget::new(options.pages), InodeSpace::new(options.inodes));
+        let limits = (PageBudget::new(options.page_limit()), InodeSpace::new(options.inodes.unwrap_or(0)));
         let user_ns = Arc::clone(self.cred.user_ns());
         let sb = ns.mnt.new_super(dev, user_ns, limits.0, limits.1, kernel.fastperm)?;
         let init = InodeInit {

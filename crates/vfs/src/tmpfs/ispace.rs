@@ -33,6 +33,12 @@ impl InodeSpace {
             .map_or((0, 0), |limit| (limit.limit() / INODE, (limit.limit() - limit.used()) / INODE))
     }
 
+    /// Sets the most inodes there may be; not if there are more, and not where there was no limit.
+    pub(crate) fn set_inodes(&self, inodes: u64) -> bool {
+        let bytes = if inodes == 0 { u64::MAX } else { inodes.saturating_mul(INODE) };
+        self.limit.as_ref().map_or(inodes == 0, |limit| limit.set_limit(bytes))
+    }
+
     /// # Errors
     ///
     /// `ENOSPC` if there is no room for this attribute.

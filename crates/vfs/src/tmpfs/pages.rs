@@ -50,6 +50,11 @@ impl PageBudget {
         self.0.used()
     }
 
+    /// Sets the most pages that may exist, unless there are more.
+    pub(crate) fn set_limit(&self, pages: u64) -> bool {
+        self.0.set_limit(pages)
+    }
+
     /// Takes `pages` or none.
     fn charge(&self, pages: u64) -> Result<()> {
         if self.0.charge(pages) { Ok(()) } else { Err(Errno::ENOSPC) }
