@@ -92,23 +92,25 @@ pub(crate) fn with_inode<T>(
     let flags = known.map_or(StatxAttributes::empty(), |stx| stx.stx_attributes);
     let flag = |host, ours| if flags.contains(host) { ours } else { 0 };
     let time = |stamp: Stamp| Timespec { sec: stamp.sec, nsec: stamp.nsec };
-    make(&NewInode {
-        mode: attr.mode,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: rustix::fs::makedev(attr.rdev_major, attr.rdev_minor),
-        size: attr.size,
-        blocks: Some(attr.blocks),
-        ino: Some(attr.ino),
-        atime: time(attr.atime),
-        mtime: time(attr.mtime),
-        ctime: time(attr.ctime),
-        btime: time(attr.btime.unwrap_or_default()),
-        iflags: flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
-            | flag(StatxAttributes::APPEND, IFLAG_APPEND),
-        symlink: body.unwrap_or_default(),
-        xattrs: &xattrs,
-    })
+    make(
+        &NewInode::new(attr.mode)
+            .with_uid(attr.uid)
+            .with_gid(attr.gid)
+            .with_rdev(rustix::fs::makedev(attr.rdev_major, attr.rdev_minor))
+            .with_size(attr.size)
+            .with_blocks(Some(attr.blocks))
+            .with_ino(Some(attr.ino))
+            .with_atime(time(attr.atime))
+            .with_mtime(time(attr.mtime))
+            .with_ctime(time(attr.ctime))
+            .with_btime(time(attr.btime.unwrap_or_default()))
+            .with_iflags(
+                flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
+                    | flag(StatxAttributes::APPEND, IFLAG_APPEND),
+            )
+            .with_symlink(body.unwrap_or_default())
+            .with_xattrs(&xattrs),
+    )
 }
 
 /// The extended attributes that can be read, ACLs among them.
@@ -134,13 +136,11 @@ fn xattrs(path: &CStr) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn empty(tree: &Tree) -> Result<Vfs, Error> {
     const HINT: &str = "raise ulimit -v, or free memory";
     let mount = &tree.mount;
-    let options = MountOptions {
-        read_only: mount.read_only,
-        noexec: mount.noexec,
-        nosymfollow: mount.nosymfollow,
-        noatime: true,
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default()
+        .with_read_only(mount.read_only)
+        .with_noexec(mount.noexec)
+        .with_nosymfollow(mount.nosymfollow)
+        .with_noatime(true);
     let vfs = Vfs::builder()
         .mount_options(options)
         .build()

@@ -142,7 +142,7 @@ impl Call {
             Call::Readlink(path) => done(task.readlink(path).map(drop)),
             Call::Open(path, flags, mode) => done(task.open(path, *flags, *mode).map(drop)),
             Call::Open2(path, flags, mode, resolve) => {
-                let how = OpenHow { flags: *flags, mode: *mode, resolve: *resolve };
+                let how = OpenHow::default().with_flags(*flags).with_mode(*mode).with_resolve(*resolve);
                 done(task.openat2(AT_FDCWD, path, &how).map(drop))
             }
             Call::Mkdir(path, mode) => done(task.mkdir(path, *mode)),
@@ -280,7 +280,7 @@ fn visit_open(task: &Task, path: &[u8], flags: i32, resolve: u64) -> Result<(), 
     let create = flags & O_CREAT != 0;
     // A directory of that name must not end the visit before the name was looked up.
     let flags = O_PATH | flags & O_NOFOLLOW | if create && flags & O_EXCL != 0 { O_NOFOLLOW } else { 0 };
-    let how = OpenHow { flags: flags as u64, mode: 0, resolve: resolve & !RESOLVE_CACHED };
+    let how = OpenHow::new(flags).with_resolve(resolve & !RESOLVE_CACHED);
     task.openat2(AT_FDCWD, if create { trimmed(path) } else { path }, &how).map(drop)
 }
 

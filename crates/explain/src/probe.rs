@@ -281,13 +281,11 @@ fn mount_of(place: &Place, id: u64, fd: BorrowedFd<'_>) -> Mount {
     let mut mount = Mount { id, unseen: true, fstype: "unknown".to_owned(), ..Mount::default() };
     if let Ok(stat) = rustix::fs::fstatvfs(fd) {
         let has = |flag| stat.f_flag.contains(flag);
-        mount.options = MountOptions {
-            read_only: has(StatVfsMountFlags::RDONLY),
-            noexec: has(StatVfsMountFlags::NOEXEC),
-            nosuid: has(StatVfsMountFlags::NOSUID),
-            nodev: has(StatVfsMountFlags::NODEV),
-            ..MountOptions::default()
-        };
+        mount.options = MountOptions::default()
+            .with_read_only(has(StatVfsMountFlags::RDONLY))
+            .with_noexec(has(StatVfsMountFlags::NOEXEC))
+            .with_nosuid(has(StatVfsMountFlags::NOSUID))
+            .with_nodev(has(StatVfsMountFlags::NODEV));
     }
     mount
 }

@@ -23,14 +23,12 @@ fn mountinfo_line(line: &[u8]) -> Option<Mount> {
     let super_options = text(words.get(dash + 3).copied().unwrap_or_default());
     Some(Mount {
         id: text(words.first()?).parse().ok()?,
-        options: MountOptions {
-            read_only: has("ro"),
-            noexec: has("noexec"),
-            nosuid: has("nosuid"),
-            nodev: has("nodev"),
-            nosymfollow: has("nosymfollow"),
-            ..MountOptions::default()
-        },
+        options: MountOptions::default()
+            .with_read_only(has("ro"))
+            .with_noexec(has("noexec"))
+            .with_nosuid(has("nosuid"))
+            .with_nodev(has("nodev"))
+            .with_nosymfollow(has("nosymfollow")),
         sb_read_only: super_options.split(',').any(|option| option == "ro"),
         idmapped: has("idmapped"),
         fstype: text(words.get(dash + 1)?),

@@ -11,7 +11,7 @@ use rcuwalk::acl::Acl;
 use rcuwalk::perm::Protected;
 use rcuwalk::trace::Spot;
 use rcuwalk::uapi::{S_IFDIR, S_IFMT, S_IFREG};
-use rcuwalk::{Errno, Loader, MountId, MountOptions, NewInode, NewMount, NodeId, Timespec, Vfs};
+use rcuwalk::{Errno, Loader, MountId, MountOptions, NewInode, NewMount, NodeId, Vfs};
 
 /// The index of a node; the root of the tree is 0.
 pub(crate) type NodeIx = usize;
@@ -187,7 +187,7 @@ impl World {
     pub(crate) fn new(scene: &Scene, view: View) -> Result<World, Errno> {
         let protected = if view == View::Real { scene.protected } else { Protected::default() };
         // Access times are nobody's question, and stay as they are.
-        let options = MountOptions { noatime: true, ..options_of(&scene.mounts[0], view) };
+        let options = options_of(&scene.mounts[0], view).with_noatime(true);
         let vfs = Vfs::builder().capacity(CAPACITY).protected(protected).mount_options(options).build()?;
         vfs.set_read_only(view == View::Real && scene.mounts[0].sb_read_only);
         let mut world = World { vfs, view, nodes: Vec::new(), mounts: Vec::new() };
@@ -255,17 +255,13 @@ impl World {
         node: &Node,
         root: NewInode<'_>,
     ) -> Result<NodeId, Errno> {
-        let covered = NewInode { xattrs: &[], ..root };
+        let covered = root.with_xattrs(&[]);
         let at = loader.add(self.nodes[node.parent], &node.name, &covered)?;
         let on = self.mounts[scene.nodes[node.parent].mount].ok_or(Errno::EINVAL)?.0;
         let mount = &scene.mounts[node.mount];
-        let new = NewMount {
-            options: MountOptions { noatime: true, ..options_of(mount, self.view) },
-            sb_read_only: self.view == View::Real && mount.sb_read_only,
-            idmap: None,
-            fastperm: None,
-            root,
-        };
+        let new = NewMount::new(root)
+            .with_options(options_of(mount, self.view).with_noatime(true))
+            .with_sb_read_only(self.view == View::Real && mount.sb_read_only);
         let (mount, id) = loader.mount(on, at, &new)?;
         self.mounts[node.mount] = Some((mount, loader.mount_number(mount)));
         Ok(id)
@@ -289,17 +285,13 @@ fn new_inode<'a>(
     xattrs: &'a [(&'a [u8], &'a [u8])],
 ) -> NewInode<'a> {
     let open = view == View::Open;
-    NewInode {
-        mode: if open { object.kind() | 0o777 } else { object.mode },
-        uid: if open { 0 } else { object.uid },
-        gid: if open { 0 } else { object.gid },
-        rdev: object.rdev,
-        size: object.size,
-        ino: Some(at as u64 + 1),
-        iflags: if open { 0 } else { object.iflags },
-        symlink: &object.body,
-        xattrs,
-        atime: Timespec::default(),
-        ..NewInode::default()
-    }
+    NewInode::new(if open { object.kind() | 0o777 } else { object.mode })
+        .with_uid(if open { 0 } else { object.uid })
+        .with_gid(if open { 0 } else { object.gid })
+        .with_rdev(object.rdev)
+        .with_size(object.size)
+        .with_ino(Some(at as u64 + 1))
+        .with_iflags(if open { 0 } else { object.iflags })
+        .with_symlink(&object.body)
+        .with_xattrs(xattrs)
 }

@@ -290,7 +290,7 @@ impl Tasks {
         let task = match idle {
             Some(task) => task,
             None => {
-                let mut task = self.keeper.clone_with(CloneFlags { files: true, ..CloneFlags::default() })?;
+                let mut task = self.keeper.clone_with(CloneFlags::default().with_files(true))?;
                 task.set_cred(who.cred()?);
                 task
             }

@@ -74,7 +74,7 @@ impl Server {
         vfs.set_sysctl(Sysctl::NrOpen, MANY)?;
         keeper.set_nofile_limit(MANY as usize);
         if options.noatime {
-            vfs.set_mount_options(MountOptions { noatime: true, ..MountOptions::default() });
+            vfs.set_mount_options(MountOptions::default().with_noatime(true));
         }
         if options.mode == Mode::Engine {
             // Of these the kernel leaves part to the server: whether a link's source may be read and written.
@@ -82,7 +82,7 @@ impl Server {
             let value = host.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
             vfs.set_sysctl(Sysctl::ProtectedHardlinks, value)?;
         }
-        let share = || keeper.clone_with(CloneFlags { files: true, ..CloneFlags::default() });
+        let share = || keeper.clone_with(CloneFlags::default().with_files(true));
         Ok(Server {
             mode: options.mode,
             // Who flushes the times of a file that somebody else wrote to is not to be judged.

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::time::Instant;
 
 use rcuwalk::uapi::{PATH_MAX, S_IFDIR, s_isdir, s_islnk, s_isreg};
-use rcuwalk::{Errno, Loader, NewInode, NodeId, Timespec, Vfs};
+use rcuwalk::{Errno, Loader, NewInode, NodeId, Vfs};
 
 use crate::decompress::unpack;
 use crate::member::{Member, Members};
@@ -107,26 +107,8 @@ pub fn import_tar(
     Ok(tree.report)
 }
 
-/// Attributes of a directory that no member describes.
-const IMPLIED: NewInode<'static> = {
-    let time = Timespec { sec: 0, nsec: 0 };
-    NewInode {
-        mode: S_IFDIR | 0o755,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        blocks: None,
-        ino: None,
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-        iflags: 0,
-        symlink: b"",
-        xattrs: &[],
-    }
-};
+/// Type and permissions of a directory that no member describes. It is root's, and of 1970.
+const IMPLIED: u32 = S_IFDIR | 0o755;
 
 /// Units of 512 bytes that a file with data there, and holes elsewhere, takes on tmpfs.
 fn blocks_of(segments: &[(u64, u64)]) -> u64 {
@@ -242,10 +224,12 @@ impl<'a> Tree<'a> {
         options: &'a ArchiveOptions,
         progress: &'a Progress,
     ) -> Result<Self, ImportError> {
-        loader.set_root(&IMPLIED).map_err(|errno| ImportError::Insert { path: "/".into(), errno })?;
+        loader
+            .set_root(&NewInode::new(IMPLIED))
+            .map_err(|errno| ImportError::Insert { path: "/".into(), errno })?;
         let parent = (Vec::new(), loader.root());
         let mut report = Report::default();
-        report.count_inode(IMPLIED.mode, 0);
+        report.count_inode(IMPLIED, 0);
         let buffer = vec![0; COPY_SIZE];
         Ok(Tree { loader, options, progress, report, entries: 0, bytes: 0, layer: None, parent, buffer })
     }
@@ -293,22 +277,19 @@ impl<'a> Tree<'a> {
     fn create<R: Read>(&mut self, member: &Member, members: &mut Members<R>) -> Result<(), Refusal> {
         let xattrs: Vec<_> = member.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
         let is_dir = s_isdir(member.mode);
-        let inode = NewInode {
-            mode: member.mode,
-            uid: member.uid,
-            gid: member.gid,
-            rdev: member.rdev,
-            size: member.size,
-            blocks: s_isreg(member.mode).then(|| blocks_of(&member.segments)),
-            atime: member.atime,
-            mtime: member.mtime,
-            ctime: member.ctime,
-            btime: member.btime,
-            iflags: member.iflags,
-            symlink: if s_islnk(member.mode) { &member.link } else { b"" },
-            xattrs: &xattrs,
-            ..IMPLIED
-        };
+        let inode = NewInode::new(member.mode)
+            .with_uid(member.uid)
+            .with_gid(member.gid)
+            .with_rdev(member.rdev)
+            .with_size(member.size)
+            .with_blocks(s_isreg(member.mode).then(|| blocks_of(&member.segments)))
+            .with_atime(member.atime)
+            .with_mtime(member.mtime)
+            .with_ctime(member.ctime)
+            .with_btime(member.btime)
+            .with_iflags(member.iflags)
+            .with_symlink(if s_islnk(member.mode) { &member.link } else { b"" })
+            .with_xattrs(&xattrs);
         let path = components(&member.path)?;
         let wanted = s_isreg(member.mode)
             && (self.options.contents
@@ -401,8 +382,11 @@ impl<'a> Tree<'a> {
                 }
                 None => {
                     self.count()?;
-                    let made = self.loader.add(dir, &name, &IMPLIED).map_err(refuse("insert", member))?;
-                    self.report.count_inode(IMPLIED.mode, 0);
+                    let made = self
+                        .loader
+                        .add(dir, &name, &NewInode::new(IMPLIED))
+                        .map_err(refuse("insert", member))?;
+                    self.report.count_inode(IMPLIED, 0);
                     self.freshen(made);
                     made
                 }

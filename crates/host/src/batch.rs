@@ -61,22 +61,20 @@ impl Meta {
         symlink: &'a [u8],
         xattrs: &'a [(&'a [u8], &'a [u8])],
     ) -> NewInode<'a> {
-        NewInode {
-            mode: self.mode,
-            uid: self.uid,
-            gid: self.gid,
-            rdev: self.rdev,
-            size: self.size,
-            blocks: Some(self.blocks),
-            ino: Some(self.ino),
-            atime: self.atime,
-            mtime: self.mtime,
-            ctime: self.ctime,
-            btime: self.btime,
-            iflags: self.iflags,
-            symlink,
-            xattrs,
-        }
+        NewInode::new(self.mode)
+            .with_uid(self.uid)
+            .with_gid(self.gid)
+            .with_rdev(self.rdev)
+            .with_size(self.size)
+            .with_blocks(Some(self.blocks))
+            .with_ino(Some(self.ino))
+            .with_atime(self.atime)
+            .with_mtime(self.mtime)
+            .with_ctime(self.ctime)
+            .with_btime(self.btime)
+            .with_iflags(self.iflags)
+            .with_symlink(symlink)
+            .with_xattrs(xattrs)
     }
 }
 

@@ -145,7 +145,7 @@ fn new_inode<'a>(
     xattrs: &'a [(&'a [u8], &'a [u8])],
 ) -> NewInode<'a> {
     let inode = meta.new_inode(symlink, xattrs);
-    NewInode { ino: inode.ino.filter(|_| !copy), ..inode }
+    inode.with_ino(inode.ino.filter(|_| !copy))
 }
 
 /// An inode with several names.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rcuwalk::uapi::{
     MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_NOSYMFOLLOW, MS_RDONLY, MS_REMOUNT, XATTR_SIZE_MAX,
 };
-use rcuwalk::{Cred, Errno, MountOptions, NodeId, Vfs};
+use rcuwalk::{Cred, Errno, NodeId, Vfs};
 use rustix::fs::CWD;
 
 use crate::import::{ImportOptions, import_dir};
@@ -134,10 +134,9 @@ fn remount(vfs: &Vfs, live: &mut Live, all: &[MountEntry], seen: &[&MountEntry])
         let flags = ms_flags(mount);
         let around = point.parent().and_then(|above| mount_of(all, above)).map_or(0, ms_flags);
         let made = if point == Path::new("/") {
-            vfs.set_mount_options(MountOptions {
-                read_only: mount.options.read_only || mount.sb_read_only,
-                ..mount.options
-            });
+            vfs.set_mount_options(
+                mount.options.with_read_only(mount.options.read_only || mount.sb_read_only),
+            );
             Ok(())
         } else if flags == 0 && (around == 0 || *point == live.path) {
             Ok(())

@@ -74,16 +74,15 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         parent,
         root,
         point,
-        options: MountOptions {
-            read_only: options_of(b"ro"),
-            noexec: options_of(b"noexec"),
-            nosuid: options_of(b"nosuid"),
-            nodev: options_of(b"nodev"),
-            nosymfollow: options_of(b"nosymfollow"),
-            noatime: options_of(b"noatime"),
-            nodiratime: options_of(b"nodiratime"),
-            strictatime: !options_of(b"relatime") && !options_of(b"noatime"),
-        },
+        options: MountOptions::default()
+            .with_read_only(options_of(b"ro"))
+            .with_noexec(options_of(b"noexec"))
+            .with_nosuid(options_of(b"nosuid"))
+            .with_nodev(options_of(b"nodev"))
+            .with_nosymfollow(options_of(b"nosymfollow"))
+            .with_noatime(options_of(b"noatime"))
+            .with_nodiratime(options_of(b"nodiratime"))
+            .with_strictatime(!options_of(b"relatime") && !options_of(b"noatime")),
         idmapped: options_of(b"idmapped"),
         fs_type,
         source,

@@ -78,7 +78,7 @@ pub fn save_tar(vfs: &Vfs, output: impl Write) -> io::Result<Saved> {
 /// Gives the task mounts of its own on which nothing that it reads is stamped.
 fn unseen(task: &mut Task) -> rcuwalk::Result<()> {
     task.unshare(CLONE_NEWNS)?;
-    let attr = MountAttr { set: MOUNT_ATTR_NOATIME, clr: MOUNT_ATTR__ATIME, ..MountAttr::default() };
+    let attr = MountAttr::default().with_set(MOUNT_ATTR_NOATIME).with_clr(MOUNT_ATTR__ATIME);
     task.mount_setattr(AT_FDCWD, b"/", AT_RECURSIVE, &attr)
 }
 

@@ -157,7 +157,7 @@ fn what_an_archive_cannot_hold_is_told() {
     root.mknod(b"/socket", S_IFSOCK | 0o666, 0).expect("made");
     let mut loader = original.loader();
     let top = loader.root();
-    let unread = rcuwalk::NewInode { mode: S_IFREG | 0o644, size: 4096, ..rcuwalk::NewInode::default() };
+    let unread = rcuwalk::NewInode::new(S_IFREG | 0o644).with_size(4096);
     loader.add(top, b"unread", &unread).expect("added");
     drop(loader);
     let (copied, saved) = copy(&original);

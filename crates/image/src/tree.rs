@@ -376,22 +376,20 @@ fn check(record: &NodeRecord<'_>) -> Result<(), &'static str> {
 
 fn new_inode<'r>(record: &'r NodeRecord<'r>) -> NewInode<'r> {
     let [atime, mtime, ctime, btime] = record.times.map(|(sec, nsec)| Timespec { sec, nsec });
-    NewInode {
-        mode: record.mode,
-        uid: record.uid,
-        gid: record.gid,
-        rdev: record.rdev,
-        size: record.size,
-        blocks: Some(record.blocks),
-        ino: Some(record.ino),
-        atime,
-        mtime,
-        ctime,
-        btime,
-        iflags: record.iflags,
-        symlink: record.symlink,
-        xattrs: &record.xattrs,
-    }
+    NewInode::new(record.mode)
+        .with_uid(record.uid)
+        .with_gid(record.gid)
+        .with_rdev(record.rdev)
+        .with_size(record.size)
+        .with_blocks(Some(record.blocks))
+        .with_ino(Some(record.ino))
+        .with_atime(atime)
+        .with_mtime(mtime)
+        .with_ctime(ctime)
+        .with_btime(btime)
+        .with_iflags(record.iflags)
+        .with_symlink(record.symlink)
+        .with_xattrs(&record.xattrs)
 }
 
 /// What the engine refuses is damaged, unless it is full.

@@ -68,7 +68,7 @@ impl Engine {
     /// A fresh file system.
     pub(crate) fn make(&self) -> Result<Vfs> {
         // Remembering at first sight: the second of two equal lookups is answered from the table.
-        let table = PathTableOptions { entries: 1 << 10, at_first_sight: true };
+        let table = PathTableOptions::default().with_entries(1 << 10).with_at_first_sight(true);
         let vfs = Vfs::builder().capacity(OBJECTS).protected(self.protected).path_table(table).build()?;
         vfs.set_walk_mode(self.mode);
         Ok(vfs)
@@ -367,7 +367,8 @@ fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
             answer(task.openat(dirfd.raw(), bytes(path), flags.0 as i32, mode.0 as u32), Outcome::Fd)
         }
         Op::Openat2 { dirfd, path, how } => {
-            let how = OpenHow { flags: how.flags.0, mode: how.mode.0, resolve: how.resolve.0 };
+            let how =
+                OpenHow::default().with_flags(how.flags.0).with_mode(how.mode.0).with_resolve(how.resolve.0);
             answer(task.openat2(dirfd.raw(), bytes(path), &how), Outcome::Fd)
         }
         Op::Creat { path, mode } => answer(task.creat(bytes(path), mode.0 as u32), Outcome::Fd),

@@ -70,16 +70,14 @@ impl PyVfs {
     ) -> PyResult<PyVfs> {
         let clock = Arc::new(Watch::default());
         let watch = Arc::clone(&clock);
-        let options = MountOptions {
-            read_only,
-            noexec,
-            nosuid,
-            nodev,
-            nosymfollow,
-            noatime,
-            strictatime,
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .with_read_only(read_only)
+            .with_noexec(noexec)
+            .with_nosuid(nosuid)
+            .with_nodev(nodev)
+            .with_nosymfollow(nosymfollow)
+            .with_noatime(noatime)
+            .with_strictatime(strictatime);
         let protected = Protected {
             symlinks: protected_symlinks,
             hardlinks: protected_hardlinks,

@@ -28,6 +28,7 @@
 //! memory.
 #![forbid(unsafe_code)]
 
+#[macro_use]
 mod base;
 mod calls;
 pub mod cred;

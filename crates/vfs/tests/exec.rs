@@ -384,9 +384,9 @@ fn set_id_bits_of_the_program_count() {
         let mut restricted = user(vfs);
         restricted.set_no_new_privs();
         assert_eq!(who(&run(&mut restricted, b"/pa").unwrap()), NOTHING);
-        vfs.set_mount_options(MountOptions { nosuid: true, ..MountOptions::default() });
+        vfs.set_mount_options(MountOptions::default().with_nosuid(true));
         assert_eq!(as_user(b"/pa"), NOTHING);
-        vfs.set_mount_options(MountOptions { noexec: true, ..MountOptions::default() });
+        vfs.set_mount_options(MountOptions::default().with_noexec(true));
         assert_eq!(run(&mut user(vfs), b"/pa").unwrap_err(), Errno::EACCES);
         vfs.set_mount_options(MountOptions::default());
         mode(0o6755, 5, 6);
@@ -510,7 +510,7 @@ fn file_capabilities_belong_to_a_namespace() {
         for (name, value) in [("short", vec![1; 3]), ("odd", vec![2; 19]), ("long", vec![2; 25])] {
             let xattrs = [(b"security.capability".as_slice(), value.as_slice())];
             let program = elf(None);
-            let inode = NewInode { mode: S_IFREG | 0o755, size: 120, xattrs: &xattrs, ..NewInode::default() };
+            let inode = NewInode::new(S_IFREG | 0o755).with_size(120).with_xattrs(&xattrs);
             let node = loader.add(parent, name.as_bytes(), &inode).unwrap();
             loader.write(node, 0, &program).unwrap();
         }
@@ -544,7 +544,7 @@ fn contents_must_be_there() {
     let vfs = Vfs::new().unwrap();
     let mut loader = vfs.loader();
     let parent = loader.root();
-    let inode = NewInode { mode: S_IFREG | 0o755, size: 4096, ..NewInode::default() };
+    let inode = NewInode::new(S_IFREG | 0o755).with_size(4096);
     loader.add(parent, b"pa", &inode).unwrap();
     drop(loader);
     let mut root = vfs.task(Cred::root());

@@ -103,7 +103,7 @@ fn mountpoints_are_busy_and_mounts_are_borders() {
         assert!(root.stat(b"/m/k").is_ok());
         let open = |dir: &[u8], path: &[u8], resolve: u64| {
             let dirfd = root.open(dir, O_PATH | O_DIRECTORY, 0).unwrap();
-            let how = OpenHow { flags: O_PATH as u64, mode: 0, resolve };
+            let how = OpenHow::new(O_PATH).with_resolve(resolve);
             let fd = root.openat2(dirfd, path, &how);
             root.close(dirfd).unwrap();
             fd.map(|fd| root.close(fd).unwrap())
@@ -270,10 +270,9 @@ fn ids_look_different_through_an_idmapped_mount() {
         }
         root.chmod(b"/src", 0o777).unwrap();
         let tree = root.open_tree(AT_FDCWD, b"/src", OPEN_TREE_CLONE).unwrap();
-        let idmap =
-            MountAttr { set: MOUNT_ATTR_IDMAP, userns: Ok(userns(0, 10_000, 2000)), ..MountAttr::default() };
+        let idmap = MountAttr::default().with_set(MOUNT_ATTR_IDMAP).with_userns(Ok(userns(0, 10_000, 2000)));
         assert_eq!(root.mount_setattr(AT_FDCWD, b"/", 0, &idmap), Err(Errno::EINVAL));
-        let closed = MountAttr { userns: Err(Errno::EBADF), ..idmap.clone() };
+        let closed = idmap.clone().with_userns(Err(Errno::EBADF));
         assert_eq!(root.mount_setattr(tree, b"", AT_EMPTY_PATH, &closed), Err(Errno::EBADF));
         root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
         assert_eq!(root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap), Err(Errno::EPERM));
@@ -330,7 +329,7 @@ fn a_directory_of_mapped_ids_is_searched_by_their_owner() {
         root.chown(b"/src/home", 1000, 1000).unwrap();
         let tree = root.open_tree(AT_FDCWD, b"/src", OPEN_TREE_CLONE).unwrap();
         let userns = Ok(userns(0, 10_000, 2000));
-        let idmap = MountAttr { set: MOUNT_ATTR_IDMAP, userns, ..MountAttr::default() };
+        let idmap = MountAttr::default().with_set(MOUNT_ATTR_IDMAP).with_userns(userns);
         root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
         root.move_mount(tree, b"", AT_FDCWD, b"/m", MOVE_MOUNT_F_EMPTY_PATH).unwrap();
         let [mapped, plain] = [11_000, 1000].map(|id| vfs.task(Cred::user(id, id, &[])));
@@ -347,7 +346,7 @@ fn attributes_are_set_and_cleared() {
         touch(root, b"/src/f");
         bind(root, b"/src", b"/m");
         let setattr = |path: &[u8], set: u64, clr: u64, propagation: u64| {
-            let attr = MountAttr { set, clr, propagation, ..MountAttr::default() };
+            let attr = MountAttr::default().with_set(set).with_clr(clr).with_propagation(propagation);
             root.mount_setattr(AT_FDCWD, path, 0, &attr)
         };
         setattr(b"/m", MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY, 0, 0).unwrap();
@@ -458,10 +457,10 @@ fn walkers_see_one_tree_or_the_other() {
 fn what_a_loader_adds_is_of_the_file_system_it_is_added_to() {
     let vfs = Vfs::new().unwrap();
     let mut loader = vfs.loader();
-    let [dir, file] = [S_IFDIR | 0o755, S_IFREG | 0o644].map(|mode| NewInode { mode, ..NewInode::default() });
+    let [dir, file] = [S_IFDIR | 0o755, S_IFREG | 0o644].map(|mode| NewInode::new(mode));
     let at = loader.add(loader.root(), b"m", &dir).unwrap();
     let of_root = loader.add(loader.root(), b"f", &file).unwrap();
-    let over = NewMount { root: dir, ..NewMount::default() };
+    let over = NewMount::new(dir);
     let (_, top) = loader.mount(loader.root_mount(), at, &over).unwrap();
     let sub = loader.add(top, b"sub", &dir).unwrap();
     let of_mount = loader.add(sub, b"f", &file).unwrap();

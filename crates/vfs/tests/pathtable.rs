@@ -13,7 +13,7 @@ fn eager() -> Vfs {
 
 fn eager_with(mount: MountOptions, entries: u32) -> Vfs {
     Vfs::builder()
-        .path_table(PathTableOptions { entries, at_first_sight: true })
+        .path_table(PathTableOptions::default().with_entries(entries).with_at_first_sight(true))
         .mount_options(mount)
         .capacity(1 << 16)
         .build()
@@ -22,7 +22,7 @@ fn eager_with(mount: MountOptions, entries: u32) -> Vfs {
 
 /// Reading a link leaves no trace there, so that what it leads to can be remembered.
 fn noatime() -> Vfs {
-    eager_with(MountOptions { noatime: true, ..MountOptions::default() }, 1 << 12)
+    eager_with(MountOptions::default().with_noatime(true), 1 << 12)
 }
 
 fn touch(task: &Task, path: &str) {
@@ -76,8 +76,10 @@ fn a_repeated_path_is_remembered_once_and_at_second_sight_unless_asked_otherwise
         task.stat(b"/f").unwrap();
         assert_eq!(remembered(&task), u64::from(asked >= 8));
     }
-    let off =
-        Vfs::builder().path_table(PathTableOptions { entries: 0, at_first_sight: true }).build().unwrap();
+    let off = Vfs::builder()
+        .path_table(PathTableOptions::default().with_entries(0).with_at_first_sight(true))
+        .build()
+        .unwrap();
     let task = off.task(Cred::root());
     touch(&task, "/f");
     assert!((0..4).all(|_| task.stat(b"/f").is_ok()));

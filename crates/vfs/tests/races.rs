@@ -58,7 +58,7 @@ impl Stage {
             }
             Timespec { sec: now.fetch_add(1, Ordering::Relaxed), nsec: 0 }
         };
-        let table = PathTableOptions { entries: 1 << 8, at_first_sight: true };
+        let table = PathTableOptions::default().with_entries(1 << 8).with_at_first_sight(true);
         let vfs = Vfs::builder().clock(Box::new(clock)).path_table(table).build().unwrap();
         vfs.set_walk_mode(mode);
         let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(USER, USER, &[])));

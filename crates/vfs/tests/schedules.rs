@@ -50,10 +50,10 @@ fn split(path: &'static str) -> Vec<&'static str> {
 }
 
 fn vfs(mode: WalkMode) -> Vfs {
-    let table = PathTableOptions { entries: 8, at_first_sight: true };
+    let table = PathTableOptions::default().with_entries(8).with_at_first_sight(true);
     let clock = || Timespec { sec: 1_000_000, nsec: 0 };
     // Without access times, paths through links are remembered too.
-    let mount = MountOptions { noatime: true, ..MountOptions::default() };
+    let mount = MountOptions::default().with_noatime(true);
     let builder = Vfs::builder().capacity(20).path_table(table).mount_options(mount);
     let vfs = builder.clock(Box::new(clock)).build().unwrap();
     vfs.set_walk_mode(mode);

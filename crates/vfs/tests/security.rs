@@ -171,12 +171,12 @@ fn each_file_system_opts_in_for_itself() {
         [(true, Some(false), false), (true, None, true), (false, Some(true), true), (false, None, false)]
     {
         let vfs = Vfs::builder().fastperm(of_root).build().unwrap();
-        let dir = NewInode { mode: S_IFDIR | 0o755, ..NewInode::default() };
+        let dir = NewInode::new(S_IFDIR | 0o755);
         {
             let mut loader = vfs.loader();
             let a = loader.add(loader.root(), b"a", &dir).unwrap();
             let at = loader.add(a, b"at", &dir).unwrap();
-            let over = NewMount { root: dir, fastperm: given, ..NewMount::default() };
+            let over = NewMount::new(dir).with_fastperm(given);
             let (_, top) = loader.mount(loader.root_mount(), at, &over).unwrap();
             loader.add(top, b"d", &dir).unwrap();
         }
@@ -211,12 +211,12 @@ fn directories_whose_attributes_a_loader_tells_late_keep_the_bit() {
     let vfs = Vfs::new().unwrap();
     {
         let mut loader = vfs.loader();
-        let with = |mode| NewInode { mode: S_IFDIR | mode, ..NewInode::default() };
+        let with = |mode| NewInode::new(S_IFDIR | mode);
         loader.set_root(&with(0o755)).unwrap();
         for (name, mode) in [(b"a", 0o700), (b"b", 0o755)] {
             let dir = loader.add(loader.root(), name, &with(mode ^ 0o055)).unwrap();
             loader.dir_meta(dir, &with(mode)).unwrap();
-            loader.add(dir, b"f", &NewInode { mode: S_IFREG | 0o644, ..NewInode::default() }).unwrap();
+            loader.add(dir, b"f", &NewInode::new(S_IFREG | 0o644)).unwrap();
         }
     }
     vfs.set_walk_mode(WalkMode::Rcu);

@@ -43,7 +43,7 @@ fn random_path(random: &mut Random) -> Vec<&'static str> {
 
 /// A small file system, so that slots are soon used again.
 fn small(mode: WalkMode) -> Vfs {
-    let table = PathTableOptions { entries: 1 << 8, at_first_sight: true };
+    let table = PathTableOptions::default().with_entries(1 << 8).with_at_first_sight(true);
     let vfs = Vfs::builder().capacity(1 << 10).path_table(table).build().unwrap();
     vfs.set_walk_mode(mode);
     vfs

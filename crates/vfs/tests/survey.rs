@@ -84,16 +84,13 @@ fn world(seed: u64) -> (Vfs, Vec<Vec<u8>>) {
             S_IFLNK => 0o777,
             _ => rng.pick(&FILE_MODES),
         };
-        let inode = NewInode {
-            mode: kind | mode,
-            uid: rng.pick(&IDS),
-            gid: rng.pick(&IDS),
-            size: if kind == S_IFREG { image.len() as u64 } else { 0 },
-            iflags: rng.pick(&[0, 0, 0, 0, 0, IFLAG_IMMUTABLE, IFLAG_APPEND]),
-            symlink: if kind == S_IFLNK { b"/nowhere" } else { b"" },
-            xattrs: if kind == S_IFLNK { &[] } else { &xattrs },
-            ..NewInode::default()
-        };
+        let inode = NewInode::new(kind | mode)
+            .with_uid(rng.pick(&IDS))
+            .with_gid(rng.pick(&IDS))
+            .with_size(if kind == S_IFREG { image.len() as u64 } else { 0 })
+            .with_iflags(rng.pick(&[0, 0, 0, 0, 0, IFLAG_IMMUTABLE, IFLAG_APPEND]))
+            .with_symlink(if kind == S_IFLNK { b"/nowhere" } else { b"" })
+            .with_xattrs(if kind == S_IFLNK { &[] } else { &xattrs });
         let node = loader.add(parent, name.as_bytes(), &inode).unwrap();
         if kind == S_IFREG {
             loader.write(node, 0, &image).unwrap();
@@ -266,7 +263,7 @@ fn restrictions_of_the_first_mount_count() {
     let vfs = Vfs::new().unwrap();
     let root = vfs.task(Cred::root());
     root.creat(b"/f", 0o755).unwrap();
-    vfs.set_mount_options(MountOptions { read_only: true, noexec: true, ..MountOptions::default() });
+    vfs.set_mount_options(MountOptions::default().with_read_only(true).with_noexec(true));
     let rights = survey(&vfs, b"/", &[Cred::root()])[&b"/f"[..]].1;
     assert_eq!(rights, Rights { read: 1, ..Rights::default() });
 }
@@ -288,8 +285,7 @@ fn more_kinds_than_are_remembered_are_answered_too() {
         ]);
         let acl = acl.validate(&UserNamespace::init()).unwrap().to_xattr(|uid| uid, |gid| gid);
         let xattrs: [(&[u8], &[u8]); 1] = [(b"system.posix_acl_access", &acl)];
-        let inode =
-            NewInode { mode: S_IFREG | 0o640, uid: n, gid: n, xattrs: &xattrs, ..NewInode::default() };
+        let inode = NewInode::new(S_IFREG | 0o640).with_uid(n).with_gid(n).with_xattrs(&xattrs);
         loader.add(root, n.to_string().as_bytes(), &inode).unwrap();
     }
     drop(loader);

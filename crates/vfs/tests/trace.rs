@@ -176,7 +176,7 @@ fn each_rule_that_refuses_is_named() {
     vfs.set_read_only(true);
     assert_eq!(says(&|| task.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::ReadOnlySuperblock));
     vfs.set_read_only(false);
-    vfs.set_mount_options(MountOptions { read_only: true, noexec: true, ..MountOptions::default() });
+    vfs.set_mount_options(MountOptions::default().with_read_only(true).with_noexec(true));
     assert_eq!(says(&|| task.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::Permission), "before the mount");
     assert_eq!(says(&|| root.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::ReadOnlyMount));
     assert_eq!(says(&|| root.access(b"/tmp/f", X_OK).is_ok()), Some(Rule::NoExec));
@@ -186,19 +186,16 @@ fn each_rule_that_refuses_is_named() {
 fn loaded_mounts_restrict_and_are_told() {
     let vfs = Vfs::new().unwrap();
     let mut loader = vfs.loader();
-    let dir = |ino| NewInode { mode: 0o040755, ino: Some(ino), ..NewInode::default() };
+    let dir = |ino| NewInode::new(0o040755).with_ino(Some(ino));
     let at = loader.add(loader.root(), b"m", &dir(10)).unwrap();
-    let new = NewMount { sb_read_only: true, root: dir(20), ..NewMount::default() };
+    let new = NewMount::new(dir(20)).with_sb_read_only(true);
     let (mount, top) = loader.mount(loader.root_mount(), at, &new).unwrap();
-    loader.add(top, b"f", &NewInode { mode: 0o100666, ino: Some(21), ..NewInode::default() }).unwrap();
+    loader.add(top, b"f", &NewInode::new(0o100666).with_ino(Some(21))).unwrap();
     let nested = loader.add(top, b"n", &dir(22)).unwrap();
-    let (inner, _) = loader.mount(mount, nested, &NewMount { root: dir(30), ..NewMount::default() }).unwrap();
+    let (inner, _) = loader.mount(mount, nested, &NewMount::new(dir(30))).unwrap();
     let (mount, inner) = (loader.mount_number(mount), loader.mount_number(inner));
-    let file = NewInode { mode: 0o100644, ..NewInode::default() };
-    assert_eq!(
-        loader.mount(loader.root_mount(), at, &NewMount { root: file, ..NewMount::default() }),
-        Err(Errno::ENOTDIR)
-    );
+    let file = NewInode::new(0o100644);
+    assert_eq!(loader.mount(loader.root_mount(), at, &NewMount::new(file)), Err(Errno::ENOTDIR));
     drop(loader);
 
     let task = vfs.task(user());

@@ -166,7 +166,7 @@ impl Side for Engine {
                 let flags = harmless(flags);
                 let opened = match resolve {
                     0 => task.openat(dir, path, flags, 0),
-                    _ => task.openat2(dir, path, &OpenHow { flags: flags as u64, mode: 0, resolve }),
+                    _ => task.openat2(dir, path, &OpenHow::new(flags).with_resolve(resolve)),
                 };
                 let close = |fd| match self.identify {
                     true => task.fstat(fd).and_then(|st| task.close(fd).map(|()| attr(st))),

@@ -32,8 +32,7 @@ pub(super) enum Kind {
 
 /// An empty engine whose access times stand still.
 pub(super) fn empty() -> Result<Vfs, Error> {
-    let builder: VfsBuilder =
-        Vfs::builder().mount_options(MountOptions { noatime: true, ..MountOptions::default() });
+    let builder: VfsBuilder = Vfs::builder().mount_options(MountOptions::default().with_noatime(true));
     builder.build().map_err(|e| Error::engine("reserving memory for the tree", b"/", e, "raise ulimit -v"))
 }
 

@@ -66,5 +66,9 @@ pub(crate) fn proc_file(file: words::ProcFile) -> ProcFile {
 
 fn mount_attr(task: &Task, attr: &args::MountAttr) -> MountAttr {
     let userns = task.user_ns_of(attr.userns.raw());
-    MountAttr { set: attr.set.0, clr: attr.clr.0, propagation: attr.propagation.0, userns }
+    MountAttr::default()
+        .with_set(attr.set.0)
+        .with_clr(attr.clr.0)
+        .with_propagation(attr.propagation.0)
+        .with_userns(userns)
 }

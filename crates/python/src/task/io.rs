@@ -128,7 +128,7 @@ impl PyTask {
         dir_fd: Option<i32>,
     ) -> PyResult<i32> {
         let path = PathArg::new("openat2", path)?;
-        let how = OpenHow { flags, mode, resolve };
+        let how = OpenHow::default().with_flags(flags).with_mode(mode).with_resolve(resolve);
         let fd = self.at(&path, ("open", dir_fd, true), |task, dir, path| task.openat2(dir, path, &how))?;
         Ok(self.fd_out(fd))
     }

@@ -62,7 +62,11 @@ impl PyTask {
         let path = PathArg::new("mount_setattr", path)?;
         let fd = self.fd_in(userns_fd.unwrap_or(-1));
         let userns = self.held().user_ns_of(fd);
-        let attr = MountAttr { set: attr_set, clr: attr_clr, propagation, userns };
+        let attr = MountAttr::default()
+            .with_set(attr_set)
+            .with_clr(attr_clr)
+            .with_propagation(propagation)
+            .with_userns(userns);
         self.at(&path, ("mount", dir_fd, true), |task, dir, path| task.mount_setattr(dir, path, flags, &attr))
     }
 

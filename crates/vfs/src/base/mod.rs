@@ -1,5 +1,17 @@
 //! What everything else is made of: errors, the kernel's numbers and structures, the old ways kept for measuring.
 
+/// Declares methods that set one field each, for structures that may get more of them.
+macro_rules! setters {
+    ($($with:ident $field:ident: $ty:ty;)*) => {
+        $(#[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+        #[must_use]
+        pub fn $with(mut self, $field: $ty) -> Self {
+            self.$field = $field;
+            self
+        })*
+    };
+}
+
 pub mod errno;
 pub(crate) mod table;
 pub mod uapi;

@@ -607,6 +607,7 @@ impl Statx {
 /// The argument of openat2(2).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub struct OpenHow {
     /// `O_*`; unknown bits are an error.
     pub flags: u64,
@@ -614,6 +615,27 @@ pub struct OpenHow {
     pub mode: u64,
     /// `RESOLVE_*`.
     pub resolve: u64,
+}
+
+impl OpenHow {
+    /// To open with these `O_*`.
+    ///
+    /// ```
+    /// use rcuwalk::uapi::{O_DIRECTORY, RESOLVE_BENEATH};
+    /// use rcuwalk::OpenHow;
+    ///
+    /// let how = OpenHow::new(O_DIRECTORY).with_resolve(RESOLVE_BENEATH);
+    /// assert_eq!((how.flags, how.mode, how.resolve), (0o200000, 0, 8));
+    /// ```
+    pub const fn new(flags: i32) -> OpenHow {
+        OpenHow { flags: flags as u64, mode: 0, resolve: 0 }
+    }
+
+    setters! {
+        with_flags flags: u64;
+        with_mode mode: u64;
+        with_resolve resolve: u64;
+    }
 }
 
 /// One entry of a directory.

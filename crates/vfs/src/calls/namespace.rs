@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 /// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct MountAttr {
     /// `MOUNT_ATTR_*` to set.
     pub set: u64,
@@ -35,6 +36,15 @@ pub struct MountAttr {
     /// With `MOUNT_ATTR_IDMAP`: the namespace behind the descriptor, or the error that the descriptor gives (`EBADF` if
     /// it is closed, `EINVAL` if it is no user namespace).
     pub userns: Result<Arc<UserNamespace>>,
+}
+
+impl MountAttr {
+    setters! {
+        with_set set: u64;
+        with_clr clr: u64;
+        with_propagation propagation: u64;
+        with_userns userns: Result<Arc<UserNamespace>>;
+    }
 }
 
 impl Default for MountAttr {

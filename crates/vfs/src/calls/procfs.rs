@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 /// A file of `/proc/PID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProcFile {
     /// `ns/user`: the user namespace, for [`setns`](Task::setns) and `mount_setattr`.
     UserNs,

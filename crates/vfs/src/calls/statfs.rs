@@ -12,6 +12,7 @@ use crate::tmpfs::pages::PAGE_SIZE;
 /// What statfs(2) reports.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub struct Statfs {
     /// `TMPFS_MAGIC`.
     pub kind: u64,

@@ -7,6 +7,7 @@ use crate::task::program::Exec;
 
 /// A C library, which decides how a program is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Libc {
     /// glibc. A file that is no program is run by `/bin/sh`; without `PATH` it looks into `/bin` and `/usr/bin`.
     #[default]

@@ -43,7 +43,7 @@ impl File {
     /// # let vfs = Vfs::new()?;
     /// # let fs = vfs.fs(Cred::root());
     /// # fs.write("/f", "hello")?;
-    /// let how = OpenHow { resolve: RESOLVE_NO_SYMLINKS, ..OpenHow::default() };
+    /// let how = OpenHow::new(O_RDONLY).with_resolve(RESOLVE_NO_SYMLINKS);
     /// let file = File::from_fd(&fs, fs.task().openat2(AT_FDCWD, b"/f", &how)?);
     /// assert_eq!(file.metadata()?.len(), 5);
     /// # std::io::Result::Ok(())

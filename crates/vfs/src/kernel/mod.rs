@@ -37,6 +37,7 @@ pub type Clock = Box<dyn Fn() -> Timespec + Send + Sync>;
 
 /// How paths are walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum WalkMode {
     /// A path that was walked before is answered from the whole-path table, if nothing on its way changed since; others
     /// are walked as by [`Rcu`](WalkMode::Rcu). The default.

@@ -11,6 +11,7 @@ use rcuwalk_sync::Handle;
 
 /// An inode, as a [`Security`] hook is shown it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct SecurityInode {
     /// The device number of its file system.
     pub dev: u64,

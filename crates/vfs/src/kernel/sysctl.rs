@@ -14,6 +14,7 @@ use std::collections::HashSet;
 
 /// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Sysctl {
     /// `fs.protected_symlinks`, 0 or 1: links of others in sticky directories are not followed.
     ProtectedSymlinks,

@@ -18,6 +18,7 @@ use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError};
 
 /// Where something was seen: an inode through a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Spot {
     /// The mount, as statx(2) numbers it with `STATX_MNT_ID_UNIQUE`, and [`crate::Loader::mount`].
     pub mount: u64,

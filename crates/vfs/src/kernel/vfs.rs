@@ -69,6 +69,7 @@ impl std::fmt::Debug for VfsBuilder {
 
 /// What a [`Vfs`] holds, and how its walks went.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Slots in use: one for each name, and for each open file that lost its name.
     pub entries: u32,
@@ -89,6 +90,7 @@ pub struct Stats {
 
 /// Restrictions of the mount, as mount(8)'s options of the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// `ro`: nothing can be changed through it (`EROFS`).
     pub read_only: bool,
@@ -107,6 +109,19 @@ pub struct MountOptions {
     /// `strictatime`: access times change with every access, and not, as by default, at most once a day or after a
     /// modification.
     pub strictatime: bool,
+}
+
+impl MountOptions {
+    setters! {
+        with_read_only read_only: bool;
+        with_noexec noexec: bool;
+        with_nosuid nosuid: bool;
+        with_nodev nodev: bool;
+        with_nosymfollow nosymfollow: bool;
+        with_noatime noatime: bool;
+        with_nodiratime nodiratime: bool;
+        with_strictatime strictatime: bool;
+    }
 }
 
 impl MountOptions {

@@ -115,6 +115,7 @@ impl Limits {
 /// What a new task shares with the one that makes it, and what new namespaces it gets: the flags of clone(2) that matter to
 /// pathnames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CloneFlags {
     /// `CLONE_FS`: root, current directory and umask are shared.
     pub fs: bool,
@@ -126,6 +127,16 @@ pub struct CloneFlags {
     pub new_ns: bool,
     /// `CLONE_NEWUSER`: a new user namespace.
     pub new_user: bool,
+}
+
+impl CloneFlags {
+    setters! {
+        with_fs fs: bool;
+        with_files files: bool;
+        with_thread thread: bool;
+        with_new_ns new_ns: bool;
+        with_new_user new_user: bool;
+    }
 }
 
 impl CloneFlags {
@@ -189,7 +200,7 @@ impl Task {
     /// # let vfs = Vfs::new()?;
     /// let task = vfs.task(Cred::root());
     /// task.mkdir(b"/d", 0o755)?;
-    /// let child = task.clone_with(CloneFlags { fs: true, ..CloneFlags::default() })?;
+    /// let child = task.clone_with(CloneFlags::default().with_fs(true))?;
     /// child.chdir(b"/d")?;
     /// assert_eq!(task.getcwd()?, b"/d");
     /// # Ok::<(), rcuwalk::Errno>(())

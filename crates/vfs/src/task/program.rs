@@ -92,6 +92,7 @@ impl ExecFile {
 
 /// The program interpreter that an ELF file asks for: the dynamic loader.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Interpreter {
     /// Its path, as the file has it.
     pub path: Vec<u8>,

@@ -50,6 +50,7 @@ pub enum Change<'a> {
 
 /// An inode that changed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Node<'a> {
     /// Which.
     pub key: u64,

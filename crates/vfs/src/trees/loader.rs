@@ -37,14 +37,15 @@ impl NodeId {
 /// use rcuwalk::{NewInode, Vfs, Cred};
 /// let vfs = Vfs::new()?;
 /// let mut loader = vfs.loader();
-/// let dir = loader.add(loader.root(), b"etc", &NewInode { mode: 0o040755, ..NewInode::default() })?;
-/// loader.add(dir, b"shadow", &NewInode { mode: 0o100640, gid: 42, size: 1200, ..NewInode::default() })?;
+/// let dir = loader.add(loader.root(), b"etc", &NewInode::new(0o040755))?;
+/// loader.add(dir, b"shadow", &NewInode::new(0o100640).with_gid(42).with_size(1200))?;
 /// drop(loader);
 /// let shadow = vfs.task(Cred::user(1000, 1000, &[42])).access(b"/etc/shadow", 4);
 /// assert_eq!(shadow, Ok(()));
 /// # Ok::<(), rcuwalk::Errno>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct NewInode<'a> {
     /// Type and permissions, as in `st_mode`.
     pub mode: u32,
@@ -76,12 +77,37 @@ pub struct NewInode<'a> {
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
+impl<'a> NewInode<'a> {
+    /// An inode of this type with these permissions, as in `st_mode`; root's, empty, of 1970.
+    pub fn new(mode: u32) -> NewInode<'a> {
+        NewInode { mode, ..NewInode::default() }
+    }
+
+    setters! {
+        with_mode mode: u32;
+        with_uid uid: u32;
+        with_gid gid: u32;
+        with_rdev rdev: u64;
+        with_size size: u64;
+        with_blocks blocks: Option<u64>;
+        with_ino ino: Option<u64>;
+        with_atime atime: Timespec;
+        with_mtime mtime: Timespec;
+        with_ctime ctime: Timespec;
+        with_btime btime: Timespec;
+        with_iflags iflags: u32;
+        with_symlink symlink: &'a [u8];
+        with_xattrs xattrs: &'a [(&'a [u8], &'a [u8])];
+    }
+}
+
 /// A mount, as a [`Loader`] knows it, with a file system of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MountId(Handle);
 
 /// What a mount is made of.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct NewMount<'a> {
     /// What it forbids.
     pub options: MountOptions,
@@ -95,6 +121,21 @@ pub struct NewMount<'a> {
     pub fastperm: Option<bool>,
     /// Its root directory, or the file that is its root.
     pub root: NewInode<'a>,
+}
+
+impl<'a> NewMount<'a> {
+    /// A mount that forbids nothing, with this root.
+    pub fn new(root: NewInode<'a>) -> NewMount<'a> {
+        NewMount { root, ..NewMount::default() }
+    }
+
+    setters! {
+        with_options options: MountOptions;
+        with_sb_read_only sb_read_only: bool;
+        with_idmap idmap: Option<MountIdmap>;
+        with_fastperm fastperm: Option<bool>;
+        with_root root: NewInode<'a>;
+    }
 }
 
 /// Adds nodes to a [`Vfs`](crate::Vfs) without the cost of walking to each. Nobody else can change the tree while it
@@ -159,11 +200,11 @@ impl<'a> Loader<'a> {
     /// use rcuwalk::{Cred, Errno, MountOptions, NewInode, NewMount, Vfs};
     /// let vfs = Vfs::new()?;
     /// let mut loader = vfs.loader();
-    /// let dir = NewInode { mode: 0o040755, ..NewInode::default() };
+    /// let dir = NewInode::new(0o040755);
     /// let media = loader.add(loader.root(), b"media", &dir)?;
-    /// let options = MountOptions { read_only: true, ..MountOptions::default() };
-    /// let (_, root) = loader.mount(loader.root_mount(), media, &NewMount { options, root: dir, ..NewMount::default() })?;
-    /// loader.add(root, b"film", &NewInode { mode: 0o100644, ..NewInode::default() })?;
+    /// let options = MountOptions::default().with_read_only(true);
+    /// let (_, root) = loader.mount(loader.root_mount(), media, &NewMount::new(dir).with_options(options))?;
+    /// loader.add(root, b"film", &NewInode::new(0o100644))?;
     /// drop(loader);
     /// assert_eq!(vfs.task(Cred::root()).unlink(b"/media/film"), Err(Errno::EROFS));
     /// # Ok::<(), Errno>(())

@@ -42,6 +42,7 @@ pub struct Rights {
 
 /// An entry that a survey has come to.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Surveyed<'a> {
     kernel: &'a Kernel,
     dentry: Handle,
@@ -73,6 +74,7 @@ impl Surveyed<'_> {
 
 /// How much a survey went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SurveyTotals {
     /// Entries looked at.
     pub entries: u64,

@@ -65,12 +65,20 @@ use signature::{KEYS, Mixed};
 
 /// How large the whole-path table of a [`Vfs`](crate::Vfs) may get, and what it takes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PathTableOptions {
     /// The most paths that are remembered, rounded up to a power of two; 0 for no table. 132 bytes each, which are
     /// committed only when used. 524,288 unless set; 16,777,216 at most.
     pub entries: u32,
     /// Remember a path when it is first looked up, not the second time it is asked for: for tests, and for trees that are small and hot.
     pub at_first_sight: bool,
+}
+
+impl PathTableOptions {
+    setters! {
+        with_entries entries: u32;
+        with_at_first_sight at_first_sight: bool;
+    }
 }
 
 impl Default for PathTableOptions {
