@@ -620,3 +620,19 @@ fn what_was_changed_before_is_seen_after() {
         }
     });
 }
+
+#[test]
+fn changed_mount_options_hold_for_paths_that_are_known() {
+    let vfs = noatime();
+    let root = vfs.task(Cred::root());
+    root.mkdir(b"/d", 0o755).unwrap();
+    touch(&root, "/d/f");
+    root.symlink(b"d", b"/l").unwrap();
+    let found = look(&root, "/l/f");
+    assert!(found.is_ok());
+    let noatime = MountOptions { noatime: true, ..MountOptions::default() };
+    vfs.set_mount_options(MountOptions { nosymfollow: true, ..noatime });
+    assert_eq!(look(&root, "/l/f"), Err(Errno::ELOOP));
+    vfs.set_mount_options(noatime);
+    assert_eq!(look(&root, "/l/f"), found);
+}

@@ -205,3 +205,21 @@ fn many_threads_look_up_while_others_rename() {
         });
     });
 }
+
+#[test]
+fn a_rename_that_fails_gives_back_what_its_whiteout_took() {
+    let vfs = Vfs::builder().capacity(16).inode_limit(50).build().unwrap();
+    let root = vfs.task(Cred::root());
+    root.creat(b"/f", 0o644).unwrap();
+    // Bodies of links use up what long names are kept in.
+    let full = (0..50).find(|n| root.symlink(&[b'x'; 100], format!("/l{n}").as_bytes()).is_err());
+    assert!(full.is_some_and(|n| n > 0), "{full:?}");
+    let long = [b"/".as_slice(), &[b'n'; 250]].concat();
+    let free = root.statfs(b"/").unwrap().ffree;
+    let entries = vfs.stats().entries;
+    for _ in 0..2 * free {
+        assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &long, RENAME_WHITEOUT), Err(Errno::ENOSPC));
+    }
+    assert_eq!((root.statfs(b"/").unwrap().ffree, vfs.stats().entries), (free, entries));
+    assert_eq!(root.stat(b"/f").unwrap().mode & S_IFMT, S_IFREG);
+}

@@ -748,7 +748,10 @@ impl Change<'_> {
             Ok(())
         });
         if let Err(errno) = moved {
-            whiteout.iter().for_each(|&whiteout| store.put_locked(&mut self.ns, whiteout));
+            if let Some(whiteout) = whiteout {
+                store.put_locked(&mut self.ns, whiteout);
+                self.release_name();
+            }
             return Err(errno);
         }
         self.touch(source, Touch::C);

@@ -357,9 +357,8 @@ impl Vfs {
 
     /// Changes what the mount forbids: `mount -o remount,bind`.
     pub fn set_mount_options(&self, options: MountOptions) {
-        let _ns = self.0.store.lock();
-        let flags = &self.0.mount(ROOT_MOUNT).flags;
-        flags.set(flags.get() & !mount::flags::USER_SETTABLE | options.flags());
+        let ns = self.0.store.lock();
+        self.0.set_mnt_flags(&ns, ROOT_MOUNT, options.flags());
     }
 
     /// What it holds, and how its walks went.
