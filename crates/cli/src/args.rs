@@ -11,6 +11,7 @@ Exit codes:
   0    done, and the answer is yes
   1    the answer is no: access denied; answers that differ from the kernel's; with --check-targets, a target missed
   2    wrong usage, or the command could not be carried out
+  3    the answer is unknown: it hangs on something that could not be seen, which the first line names
   129, 130, 143    ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM
   141  the reader of standard output went away
 
@@ -276,7 +277,8 @@ pub(crate) struct ExplainArgs {
 }
 
 const EXPLAIN_HELP: &str = "\
-Exit codes: 0 everything is allowed, 1 something is denied, 2 something could not be found out.
+Exit codes: 0 everything is allowed, 1 something is denied, 2 wrong usage, or nothing could be found out, 3 something is unknown: \
+it hangs on what could not be seen, or --verify was answered otherwise.
 
 Examples:
   rcuwalk explain --as www-data -r /srv/www/index.html

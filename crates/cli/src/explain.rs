@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
     }
     let verdicts = || reports.iter().flat_map(|report| &report.answers).map(|answer| answer.verdict);
     if verdicts().any(|verdict| verdict == Verdict::Unknown) {
-        return Err(Failure::Explained);
+        return Err(Failure::Unknown);
     }
     if verdicts().any(|verdict| verdict == Verdict::Denied) { Err(Failure::No) } else { Ok(()) }
 }
@@ -135,7 +135,10 @@ impl Page {
         let (style, verdict) = match answer.verdict {
             Verdict::Allowed => (GOOD, "allowed".to_owned()),
             Verdict::Denied => (BAD, format!("denied, {}", answer.errno.unwrap_or("no error"))),
-            Verdict::Unknown => (DOUBT, "unknown".to_owned()),
+            Verdict::Unknown => {
+                let why = answer.deciding.as_ref().map_or("", |deciding| &deciding.text);
+                (DOUBT, format!("unknown, {}", escaped(why.as_bytes())))
+            }
         };
         let who = &report.identity;
         let path = escaped(if report.path.0.is_empty() { answer.call.as_bytes() } else { &report.path.0 });
@@ -176,13 +179,14 @@ impl Page {
 
     fn verified(&mut self, verify: &Verify) {
         let style = match verify.outcome {
-            "agrees" => GOOD,
+            "agrees" | "stand-in" => GOOD,
             "disagrees" => BAD,
             _ => DOUBT,
         };
         let calls: Vec<String> = verify.calls.iter().map(|it| format!("{} = {}", it.call, it.got)).collect();
         let mut text = match verify.outcome {
             "agrees" => format!("the host agrees: {}", calls.join("; ")),
+            "stand-in" => format!("the host agrees about a stand-in: {}", calls.join("; ")),
             "disagrees" => format!("the host disagrees: {}", calls.join("; ")),
             _ => "not verified".to_owned(),
         };

@@ -13,6 +13,8 @@ use tempfile::NamedTempFile;
 pub(crate) enum Failure {
     /// The answer is no; nothing more is to be said.
     No,
+    /// The answer hangs on something that could not be seen, which has been said.
+    Unknown,
     /// An error: the text goes to standard error.
     Error(String),
     /// An error that has been explained.
@@ -29,6 +31,7 @@ impl Failure {
         match self {
             Failure::No => 1,
             Failure::Error(_) | Failure::Explained => 2,
+            Failure::Unknown => 3,
             Failure::Pipe => 141, // what a shell reports for SIGPIPE
             Failure::Signal(signal) => 128 + *signal as u8,
         }

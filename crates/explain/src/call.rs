@@ -194,6 +194,33 @@ impl Call {
         };
     }
 
+    /// Whether it opens what the path leads to, which asks its file system or driver, too.
+    pub(crate) fn opens(&self) -> bool {
+        match self {
+            Call::Open(_, flags, _) => flags & O_PATH == 0,
+            Call::Open2(_, flags, ..) => *flags as i32 & O_PATH == 0,
+            Call::Exec(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it opens the object, or asks whether that may be done with it.
+    pub(crate) fn uses_contents(&self) -> bool {
+        self.opens()
+            || matches!(self, Call::Access(_, mode, _) if *mode != 0)
+            || matches!(self, Call::Truncate(..))
+    }
+
+    /// Whether it gives an object ids that it did not have.
+    pub(crate) fn creates(&self) -> bool {
+        match self {
+            Call::Open(_, flags, _) => flags & (O_CREAT | __O_TMPFILE) != 0,
+            Call::Open2(_, flags, ..) => *flags as i32 & (O_CREAT | __O_TMPFILE) != 0,
+            Call::Mkdir(..) | Call::Mknod(..) | Call::Symlink(..) | Call::Chown(..) => true,
+            _ => false,
+        }
+    }
+
     /// The path that the call is about.
     pub(crate) fn path(&self) -> &[u8] {
         match self {

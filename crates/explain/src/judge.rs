@@ -10,7 +10,7 @@ use rcuwalk::uapi::*;
 use crate::call::mask_letters;
 use crate::identity::{Names, cap_name};
 use crate::report::{Check, Component, Deciding, Facts, Id, MountFacts, Text, Via, Walk};
-use crate::scene::{Entry, Mount, Node, NodeIx, Scene, World};
+use crate::scene::{Entry, Mount, MountIx, Node, NodeIx, Scene, World};
 
 /// A place of a walk, with the node it is.
 pub(crate) struct Place {
@@ -63,6 +63,8 @@ pub(crate) struct Reader<'a> {
     /// What was last asked, and of whom, for the reason.
     last: Reason,
     refused: Option<(Reason, Errno)>,
+    /// The first name that was looked for and could not be seen: in the engine it is not there.
+    pub(crate) blind: Option<Reason>,
     ignore_reads: bool,
 }
 
@@ -79,6 +81,7 @@ impl<'a> Reader<'a> {
             open: None,
             last,
             refused: None,
+            blind: None,
             ignore_reads: executes,
         }
     }
@@ -159,7 +162,8 @@ impl<'a> Reader<'a> {
 
     fn miss(&mut self, dir: NodeIx, name: Vec<u8>) {
         let entry = self.scene.nodes.get(dir).and_then(|node| node.entries.get(&name));
-        let unseen = matches!(entry, Some(Entry::Unseen(_)) | None);
+        let unseen = !matches!(entry, Some(Entry::Missing | Entry::Node(_)));
+        let shut_out = matches!(entry, Some(Entry::Closed(mount)) if self.is_shut_out(*mount));
         let mut path = self.scene.path(dir.min(self.scene.nodes.len() - 1));
         if path != b"/" {
             path.push(b'/');
@@ -179,11 +183,15 @@ impl<'a> Reader<'a> {
         }
         let walk = self.walks.len() - 1;
         let rule = match (unseen, walk) {
+            _ if shut_out => "fuse-owner",
             (true, _) => "unseen",
             (false, 0) => "missing",
             (false, _) => "missing-interpreter",
         };
         let reason = Reason { name: Some(name), ..Reason::new(rule, walk, Some(dir)) };
+        if unseen && self.blind.is_none() {
+            self.blind = Some(reason.clone());
+        }
         self.refused = Some((reason, Errno::ENOENT));
     }
 
@@ -286,6 +294,23 @@ impl<'a> Reader<'a> {
             }
             Class::Other => format!("is neither owner nor in the group; others have {has}"),
         }
+    }
+
+    fn is_shut_out(&self, mount: MountIx) -> bool {
+        let c = self.cred;
+        let (uids, gids) =
+            ([c.uid(), c.euid(), c.suid(), c.fsuid()], [c.gid(), c.egid(), c.sgid(), c.fsgid()]);
+        self.scene.mounts.get(mount).is_some_and(|mount| mount.shuts_out(uids, gids))
+    }
+
+    /// The first place in a FUSE file system that does not let the identity in. The engine knows nothing of that rule.
+    pub(crate) fn shut_out(&self) -> Option<Reason> {
+        let places =
+            self.walks.iter().enumerate().flat_map(|(w, walk)| walk.places.iter().map(move |it| (w, it)));
+        let mut nodes = places.filter_map(|(walk, place)| Some((walk, place.node?)));
+        nodes
+            .find(|&(_, node)| self.scene.nodes.get(node).is_some_and(|node| self.is_shut_out(node.mount)))
+            .map(|(walk, node)| Reason::new("fuse-owner", walk, Some(node)))
     }
 
     /// Why the call failed with `errno`.
@@ -531,6 +556,9 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
         ("missing", _) => "there is nothing of that name".to_owned(),
         ("missing-interpreter", _) => "the interpreter that the program names is not there".to_owned(),
         ("not-a-directory", _) => "it is not a directory".to_owned(),
+        ("fuse-owner", _) => {
+            "a FUSE file system without allow_other lets in the user who mounted it and no other, root neither".to_owned()
+        }
         ("unseen", _) if errno == Errno::ENODATA => {
             "what is in the program could not be read, so its interpreter is not known".to_owned()
         }

@@ -242,7 +242,7 @@ impl<'a> Probe<'a> {
         let entry = match rustix::fs::openat(fd, name, LOOK, Mode::empty()) {
             Ok(fd) => match look_at(fd.as_fd(), self.contents) {
                 Ok((object, mount)) => return self.add(dir, name, object, mount, fd),
-                Err(errno) => Entry::Unseen(errno),
+                Err(errno) => self.closed(fd.as_fd()).map_or(Entry::Unseen(errno), Entry::Closed),
             },
             Err(e) => match errno(e) {
                 Errno::ENOENT | Errno::ENAMETOOLONG | Errno::EINVAL => Entry::Missing,
@@ -261,6 +261,16 @@ impl<'a> Probe<'a> {
             self.scene.nodes[node].fd = Some(fd);
         }
         true
+    }
+
+    /// The mount of something that does not let this process look at it, if it is a FUSE file system of another user.
+    fn closed(&mut self, fd: BorrowedFd<'_>) -> Option<MountIx> {
+        let info = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()?;
+        let mount =
+            self.place.mounts.get(&id).filter(|mount| mount.is_fuse() && !mount.has("allow_other"))?;
+        self.scene.mounts.push(mount.clone());
+        Some(self.scene.mounts.len() - 1)
     }
 
     /// The number of a mount in the scene.

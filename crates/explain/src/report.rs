@@ -82,7 +82,7 @@ pub enum Verdict {
     Allowed,
     /// It fails.
     Denied,
-    /// It depends on something that could not be seen.
+    /// It hangs on something that could not be seen, or the machine itself answers otherwise: [`Answer::deciding`] says what.
     Unknown,
 }
 
@@ -256,11 +256,12 @@ pub struct Fix {
 /// What the host answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verify {
-    /// `agrees`, `disagrees`, `impossible`.
+    /// `agrees`: the call itself answers so. `stand-in`: calls that were made in its place do, which ask the same permissions
+    /// and change nothing. `disagrees`: the verdict is unknown. `impossible`: nothing was asked.
     pub outcome: &'static str,
     /// The calls that were made, with what was expected and what came.
     pub calls: Vec<Verified>,
-    /// Why it disagrees, most likely; or why nothing could be asked.
+    /// Why it disagrees, most likely; why nothing could be asked; or what a stand-in does not ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }

@@ -25,6 +25,8 @@ pub(crate) enum Entry {
     Missing,
     /// Looking failed with this error.
     Unseen(Errno),
+    /// It is in a file system that lets in the user who mounted it and no other.
+    Closed(MountIx),
 }
 
 /// What a file system object is, as the mount shows it.
@@ -85,6 +87,38 @@ pub(crate) struct Mount {
     pub(crate) super_options: String,
     /// Its flags could not be seen.
     pub(crate) unseen: bool,
+}
+
+impl Mount {
+    pub(crate) fn is_fuse(&self) -> bool {
+        self.fstype == "fuse" || self.fstype.starts_with("fuse.") || self.fstype == "fuseblk"
+    }
+
+    /// Whether the superblock has this option.
+    pub(crate) fn has(&self, option: &str) -> bool {
+        self.super_options.split(',').any(|it| it == option)
+    }
+
+    /// Whether this is a proc file system that hides processes of other users.
+    pub(crate) fn hides_processes(&self) -> bool {
+        let value = self.super_options.split(',').find_map(|option| option.strip_prefix("hidepid="));
+        value.is_some_and(|value| !matches!(value, "0" | "off"))
+    }
+
+    /// Whether this is a FUSE file system that does not let in a process with these real, effective and saved ids. Without
+    /// `allow_other` it lets in the user who mounted it, with the group of then, and no other; root neither.
+    ///
+    /// Kernel: fs/fuse/dir.c `fuse_allow_current_process()`.
+    pub(crate) fn shuts_out(&self, uids: [u32; 4], gids: [u32; 4]) -> bool {
+        let mounter = |key: &str| {
+            let value = self.super_options.split(',').find_map(|option| option.strip_prefix(key));
+            value.and_then(|value| value.parse::<u32>().ok())
+        };
+        let is = |ids: [u32; 4], id: Option<u32>| id.is_none_or(|id| ids[..3] == [id; 3]);
+        self.is_fuse()
+            && !self.has("allow_other")
+            && !(is(uids, mounter("user_id=")) && is(gids, mounter("group_id=")))
+    }
 }
 
 /// See the module.

@@ -351,6 +351,16 @@ fn lose_mknod() -> Step {
     step(11, unsafe { libc::syscall(libc::SYS_capset, HEADER.as_ptr(), data.as_ptr()) })
 }
 
+/// The numbers of the active security modules (`LSM_ID_*`); `None` if the kernel is older than lsm_list_modules(2).
+pub(crate) fn security_modules() -> Option<Vec<u64>> {
+    const LSM_LIST_MODULES: c_long = 461;
+    let mut ids = [0_u64; 64];
+    let mut size = size_of_val(&ids) as u32;
+    // SAFETY: a room for numbers, and its size in bytes.
+    let count = unsafe { libc::syscall(LSM_LIST_MODULES, ids.as_mut_ptr(), &raw mut size, 0) };
+    usize::try_from(count).ok().and_then(|count| ids.get(..count)).map(<[u64]>::to_vec)
+}
+
 /// Bytes of `struct stat`.
 pub(crate) const STAT_SIZE: usize = size_of::<libc::stat>();
 

@@ -11,9 +11,9 @@ use crate::fix::fixes;
 use crate::identity::{Names, Subject, cap_name};
 use crate::judge::{Reader, Reason, label, tell};
 use crate::probe::{Place, Probe};
-use crate::report::{Answer, Id, Report, SCHEMA, Text, Verdict, Who};
+use crate::report::{Answer, Deciding, Id, Report, SCHEMA, Text, Verdict, Verify, Who};
 use crate::scene::{NodeIx, Scene, View, World};
-use crate::unseen::{doubts, is_magic};
+use crate::unseen::{Doubt, doubts};
 use crate::verify::verify;
 
 /// What to find out besides the answers.
@@ -206,13 +206,14 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
     let nodes: Vec<NodeIx> =
         reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
     let walks = reader.finish();
-    let mut unseen = doubts(scene, &nodes, who);
-    if let Some(&link) = nodes.iter().find(|&&node| is_magic(scene, node)) {
-        let path = String::from_utf8_lossy(&scene.path(link)).into_owned();
-        unseen.push(format!("{path} is a magic link, which leads to an open object and not along its body"));
+    let doubts = doubts(scene, &nodes, who, call);
+    let verify = if options.verify { Some(verify(place, scene, who, cred, call, &doubts)?) } else { None };
+    let mut deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
+    if let Some(unknown) = unknown(verdict, &doubts, verify.as_ref()) {
         verdict = Verdict::Unknown;
+        let path = Text(call.path().to_vec());
+        deciding = Some(Deciding { path, ..unknown });
     }
-    let deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
     let denied = failure.as_ref().filter(|_| verdict == Verdict::Denied);
     let fixes = if options.fixes && denied.is_some() {
         fixes(scene, who, names, call, interpreters)?
@@ -230,7 +231,6 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
             "paths are as the process sees them: `nsenter -t {pid} -m -r -w COMMAND` sees them, too"
         ));
     }
-    let verify = if options.verify { Some(verify(place, scene, who, cred, call, &unseen)?) } else { None };
     Ok(Answer {
         what: what.word(),
         call: call.to_string(),
@@ -240,9 +240,21 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
         walks,
         notes,
         fixes,
-        unseen,
+        unseen: doubts.into_iter().map(|doubt| doubt.text).collect(),
         verify,
     })
+}
+
+/// What makes the verdict unknown, if anything does: the machine itself answers otherwise, or a layer that was not seen may.
+fn unknown(verdict: Verdict, doubts: &[Doubt], verify: Option<&Verify>) -> Option<Deciding> {
+    let deciding = |rule, text: &str| Deciding { rule, path: Text::default(), text: text.to_owned() };
+    let outcome = verify.map(|verify| verify.outcome);
+    if let Some(verify) = verify.filter(|verify| verify.outcome == "disagrees") {
+        let text = verify.text.as_deref().unwrap_or_default();
+        return Some(deciding("disagrees", &format!("the machine answers otherwise; {text}")));
+    }
+    let open = |doubt: &&Doubt| doubt.hangs(verdict) && !(doubt.settled && outcome == Some("agrees"));
+    doubts.iter().find(open).map(|doubt| deciding("unseen", &doubt.text))
 }
 
 /// The verdict, and what decided unless it is yes.
@@ -251,12 +263,22 @@ pub(crate) fn judge(
     reader: &Reader<'_>,
     result: &Result<Outcome, Errno>,
 ) -> (Verdict, Option<(Reason, Errno)>) {
-    let Err(errno) = *result else { return (Verdict::Allowed, None) };
+    // Whether something is mounted is asked before its file system is.
+    if let Some(reason) = reader.shut_out().filter(|_| !matches!(result, Err(Errno::EBUSY))) {
+        return (Verdict::Denied, Some((reason, Errno::EACCES)));
+    }
+    let Err(errno) = *result else {
+        return match reader.blind.clone() {
+            Some(reason) => (Verdict::Unknown, Some((Reason { rule: "unseen", ..reason }, Errno::ENOENT))),
+            None => (Verdict::Allowed, None),
+        };
+    };
     let reason = reader.reason(errno);
     let kind = reason.node.and_then(|node| scene.nodes.get(node)).map(|node| node.object.kind());
     match (errno, kind) {
         // Permission was given; the engine has no drivers, and nobody at the other end of a fifo.
         (Errno::ENXIO, Some(S_IFCHR | S_IFBLK)) | (Errno::EAGAIN, Some(S_IFIFO)) => (Verdict::Allowed, None),
+        _ if reason.rule == "fuse-owner" => (Verdict::Denied, Some((reason, Errno::EACCES))),
         _ if reason.rule == "unseen" => (Verdict::Unknown, Some((reason, errno))),
         _ => (Verdict::Denied, Some((reason, errno))),
     }

@@ -9,12 +9,14 @@ use rcuwalk::uapi::*;
 
 use crate::call::{Call, Twin, trimmed};
 use crate::error::Error;
-use crate::identity::Subject;
+use crate::identity::{Names, Subject};
+use crate::judge::Reader;
 use crate::probe::Place;
-use crate::report::{Verified, Verify};
+use crate::report::{Verdict, Verified, Verify};
 use crate::scene::{Scene, View, World};
 use crate::sys::{self, Arg, Ids, Plan, RawCall, nr};
-use crate::trial::{Trial, try_call};
+use crate::trial::{Trial, judge, try_call};
+use crate::unseen::Doubt;
 
 /// Makes the call on the host as the identity, or calls that ask the same and change nothing, and compares.
 pub(crate) fn verify(
@@ -23,7 +25,7 @@ pub(crate) fn verify(
     who: &Subject,
     cred: &Cred,
     call: &Call,
-    suspects: &[String],
+    suspects: &[Doubt],
 ) -> Result<Verify, Error> {
     let impossible = |text: String| Verify { outcome: "impossible", calls: Vec::new(), text: Some(text) };
     let open = World::new(scene, View::Open).map_err(|e| Error::Engine("what was found", e))?;
@@ -64,11 +66,20 @@ pub(crate) fn verify(
         };
         calls.push(Verified { call: twin.call.to_string(), expected: word(expected), got: word(got) });
     }
-    let outcome = if doubt.is_some() { "disagrees" } else { "agrees" };
     let indirect = twins.iter().any(|twin| twin.call != *call);
+    let outcome = match (&doubt, indirect) {
+        (Some(_), _) => "disagrees",
+        (None, true) => "stand-in",
+        (None, false) => "agrees",
+    };
+    // The twins ask permissions; whether there is room, and whether something is in use, only the call itself would tell.
     let text = doubt.or_else(|| {
-        indirect
-            .then(|| format!("in place of {call}: the same permissions are asked, and nothing is changed"))
+        indirect.then(|| {
+            format!(
+                "in place of {call}: the same permissions are asked, nothing is changed, and EBUSY, EXDEV, ENOSPC, EDQUOT or \
+                 EOVERFLOW are not met"
+            )
+        })
     });
     Ok(Verify { outcome, calls, text })
 }
@@ -84,8 +95,15 @@ fn expected(scene: &Scene, who: &Subject, cred: &Cred, twin: &Twin) -> Result<Re
     } else {
         cred
     };
-    let Trial { result, .. } = try_call(scene, cred, who, &twin.call)?;
-    Ok(result.map(drop))
+    let Trial { result, events } = try_call(scene, cred, who, &twin.call)?;
+    let mut names = Names::default();
+    let mut reader = Reader::new(scene, cred, &mut names, matches!(twin.call, Call::Exec(_)));
+    reader.read(events);
+    Ok(match judge(scene, &reader, &result) {
+        // Some rules the engine does not know.
+        (Verdict::Denied, Some((_, errno))) => Err(errno),
+        _ => result.map(drop),
+    })
 }
 
 /// Whether a path is there, its last link not followed, and a directory; as far as the scene knows.
@@ -188,11 +206,13 @@ fn lower(twin: &Twin) -> Option<RawCall> {
 }
 
 /// Why the host says something else, most likely.
-fn likely(expected: Result<(), Errno>, got: Result<(), Errno>, suspects: &[String]) -> String {
+fn likely(expected: Result<(), Errno>, got: Result<(), Errno>, suspects: &[Doubt]) -> String {
     let cause = match (expected, got) {
         (_, Err(Errno::ETXTBSY)) => "the file is being executed, or is open for writing".to_owned(),
         (_, Err(Errno::ENOSYS)) => "this kernel, or a filter, does not have the call".to_owned(),
-        _ if !suspects.is_empty() => suspects.join("; "),
+        _ if !suspects.is_empty() => {
+            suspects.iter().map(|doubt| doubt.text.as_str()).collect::<Vec<_>>().join("; ")
+        }
         (Ok(()), Err(Errno::EACCES | Errno::EPERM)) => {
             "a security module, a seccomp filter or Landlock refuses, none of which can be seen from here"
                 .to_owned()

@@ -21,7 +21,10 @@ fn the_exit_code_is_the_verdict() {
     assert_eq!(code(&["--caps", "+flying", "/"]), Some(2));
     assert_eq!(code(&["--caps", "chown", "/"]), Some(2), "without a sign");
     assert_eq!(code(&[]), Some(2), "no path");
-    assert_eq!(code(&["-r", "/proc/self/exe"]), Some(2), "a magic link");
+    assert_eq!(code(&["-r", "/proc/self/exe"]), Some(3), "a magic link");
+    let output = explain(&["-r", "/proc/self/exe"]);
+    let first = stdout(&output).lines().next().map(str::to_owned).unwrap_or_default();
+    assert!(first.starts_with("read /proc/self/exe: unknown, ") && first.contains("magic link"), "{first}");
 }
 
 #[test]
@@ -72,8 +75,79 @@ fn the_host_is_asked() {
     let output = explain(&["-r", "-x", "--delete", "--verify", &path]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
-    assert_eq!(text.matches("the host agrees: ").count(), 3, "{text}");
+    assert_eq!(text.matches("the host agrees: ").count(), 2, "{text}");
+    assert_eq!(text.matches("the host agrees about a stand-in: rmdir").count(), 1, "{text}");
     assert!(temp.path().join("run").exists(), "nothing was deleted");
+}
+
+#[test]
+fn what_the_kernel_makes_up_is_unknown_until_it_is_asked() {
+    let output = explain(&["-r", "/proc/version"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.starts_with("read /proc/version: unknown, /proc/version is a file of proc"), "{text}");
+    let open = ["--call", "open(PATH, O_RDONLY)", "--verify", "/proc/version"];
+    assert_eq!(explain(&open).status.code(), Some(0), "the open itself settles it");
+    // Nobody may read it by its mode: the kernel's code cannot allow that.
+    let output = explain(&["--as", "4242:4242", "-w", "/proc/version"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+}
+
+#[test]
+fn a_machine_that_answers_otherwise_makes_the_verdict_unknown() {
+    let temp = sample();
+    let program = temp.path().join("busy");
+    std::fs::copy("/bin/sleep", &program).expect("a program to run");
+    let mut busy = std::process::Command::new(&program).arg("60").spawn().expect("it runs");
+    let path = program.display().to_string();
+    let write = ["--call", "open(PATH, O_WRONLY)", &path];
+    let (alone, verified) = (explain(&write), explain(&[&write[..], &["--verify"]].concat()));
+    busy.kill().expect("it can be ended");
+    busy.wait().expect("it ends");
+    assert_eq!(alone.status.code(), Some(0), "that it runs is not seen");
+    let text = stdout(&verified);
+    assert_eq!(verified.status.code(), Some(3), "{text}");
+    let first = text.lines().next().unwrap_or_default();
+    assert!(
+        first.contains("unknown, the machine answers otherwise") && first.contains("is being executed"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_fuse_file_system_without_allow_other_lets_in_who_mounted_it() {
+    let temp = sample();
+    let point = temp.path().join("etc").display().to_string();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can unmount without a program's help, and ask as another user");
+        return;
+    }
+    let mounted = rcuwalk(["mount", "-o", "noallow_other", &point]).output().expect("the command starts");
+    if !mounted.status.success() {
+        println!("skipped: nothing can be mounted here: {}", stderr(&mounted));
+        return;
+    }
+    let other = explain(&["--as", "4242:4242", "--stat", "-r", &point]);
+    let own = explain(&["--stat", "-r", "--verify", &point]);
+    let verified = explain(&["--as", "4242:4242", "-r", "--verify", &point]);
+    rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).expect("it can be unmounted");
+    let text = stdout(&other);
+    assert_eq!(other.status.code(), Some(1), "{text}");
+    assert_eq!(text.matches("denied, EACCES").count(), 2, "{text}");
+    assert!(text.contains("[fuse-owner]"), "{text}");
+    assert_eq!(own.status.code(), Some(0), "{}", stdout(&own));
+    assert_eq!(verified.status.code(), Some(1), "the host agrees:\n{}", stdout(&verified));
+}
+
+#[test]
+fn a_stand_in_is_called_that_and_settles_nothing() {
+    let temp = sample();
+    let path = temp.path().join("etc/open").display().to_string();
+    let output = explain(&["--delete", "--verify", "--json", &path]);
+    let reports: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let verify = &reports[0]["answers"][0]["verify"];
+    assert_eq!(verify["outcome"], "stand-in", "{verify}");
+    assert!(verify["text"].as_str().is_some_and(|text| text.contains("EBUSY, EXDEV, ENOSPC")), "{verify}");
 }
 
 #[test]
