@@ -37,6 +37,9 @@ pub(super) fn check(files: &[File], wrong: &mut Vec<String>) {
             }
         }
         check_manifest(file, wrong);
+        if file.path == "ARCHITECTURE.md" {
+            check_tables(&file.text, wrong);
+        }
     }
     for (what, prefix, listed) in [("folder", ENGINE, &FOLDERS[..]), ("crate", "crates/", &CRATES[..])] {
         for name in listed {
@@ -44,6 +47,19 @@ pub(super) fn check(files: &[File], wrong: &mut Vec<String>) {
             if !files.iter().any(|file| file.path.starts_with(&dir)) {
                 wrong.push(format!("xtask/src/tidy/layers.rs: there is no {what} {dir}"));
             }
+        }
+    }
+}
+
+/// The tables of ARCHITECTURE.md have a row for each folder and each crate, in the order.
+fn check_tables(document: &str, wrong: &mut Vec<String>) {
+    let rows: Vec<&str> =
+        document.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` |")?.0)).collect();
+    for listed in [&FOLDERS[..], &CRATES[..]] {
+        let found: Vec<&str> = rows.iter().copied().filter(|row| listed.contains(row)).collect();
+        if found != listed {
+            wrong
+                .push(format!("ARCHITECTURE.md: a table has {found:?}, xtask/src/tidy/layers.rs {listed:?}"));
         }
     }
 }
@@ -258,6 +274,17 @@ mod tests {
                 1
             );
         }
+    }
+
+    #[test]
+    fn the_tables_of_the_document_have_the_order() {
+        let row = |name: &&str| format!("| `{name}` | what it is |\n");
+        let tables = |folders: &[&str]| -> String { CRATES.iter().chain(folders).map(row).collect() };
+        assert_eq!(complaints("ARCHITECTURE.md", &tables(&FOLDERS)), [] as [&str; 0]);
+        assert_eq!(complaints("ARCHITECTURE.md", &tables(&FOLDERS[1..])).len(), 1);
+        let mut swapped = FOLDERS;
+        swapped.swap(3, 4);
+        assert_eq!(complaints("ARCHITECTURE.md", &tables(&swapped)).len(), 1);
     }
 
     #[test]
