@@ -18,9 +18,9 @@ const LINKED: [&str; 3] = ["rcuwalk", "vfs MemoryFS", "axfs_ramfs"];
 /// The main job, the remedies, and beside the engine whatever other in-memory file systems this machine has.
 pub(crate) fn stage() -> Outcome {
     let runs: [(&str, &str, Check); 3] = [
-        ("bench --quick --json", "bench-quick.json", |_| Ok(())),
-        ("bench --ablations --quick --json", "ablations-quick.json", ablations),
-        ("bench --peers --quick --json", "peers-quick.json", peers),
+        ("cli -- bench --quick --json", "bench-quick.json", |_| Ok(())),
+        ("lab -- ablations --quick --json", "ablations-quick.json", ablations),
+        ("lab -- peers --quick --json", "peers-quick.json", peers),
     ];
     runs.into_iter().try_for_each(|(args, file, check)| once(args, &target_dir(file), check)).into()
 }
@@ -28,10 +28,9 @@ pub(crate) fn stage() -> Outcome {
 /// What is wrong with a record.
 type Check = fn(&Value) -> Result<(), String>;
 
-/// One build does for all, the peers included.
+/// The program of users is built without the old ways of the laboratory.
 fn once(args: &str, file: &Path, check: Check) -> Result<(), String> {
-    let run = "run --quiet --release --package rcuwalk-cli --features peers --";
-    process::run(cargo(&format!("{run} {args} --output")).arg(file))?;
+    process::run(cargo(&format!("run --quiet --release --package rcuwalk-{args} --output")).arg(file))?;
     let record = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let record = serde_json::from_str(&record).map_err(|error| format!("{}: {error}", file.display()))?;
     check(&record).map_err(|why| format!("`{args}`: {why}"))

@@ -16,6 +16,7 @@ mod parity;
 mod place;
 mod process;
 mod python;
+mod records;
 mod replay;
 mod report;
 mod rows;
@@ -157,9 +158,9 @@ enum Task {
         /// Other file systems in user space, too, where installed; their failures do not count
         #[arg(long)]
         peers: bool,
-        /// Where the record goes, instead of target/suites.json
-        #[arg(long, value_name = "FILE")]
-        output: Option<std::path::PathBuf>,
+        /// Keep the record in bench/records, under today's date, instead of target/suites.json
+        #[arg(long, conflicts_with = "on")]
+        record: bool,
     },
     /// Times the same work on a tmpfs, on mounts of rcuwalk and on other file systems in user space; needs root and /dev/fuse
     Mounts {
@@ -176,11 +177,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Writes the tables of docs/bench.md and README.md from the records in bench/records
+    /// Writes the tables of docs/bench.md and README.md from the newest records in bench/records
     Report {
         /// Fail if a table would change, instead of writing it
         #[arg(long)]
         check: bool,
+        /// List the records that there are, with what made them, instead
+        #[arg(long, conflicts_with = "check")]
+        history: bool,
     },
 }
 
@@ -232,12 +236,13 @@ fn run(task: Task) -> Outcome {
         Task::Capi { header: true, .. } => capi::header(false).into(),
         Task::Capi { .. } => capi::run(),
         Task::Oracle { ops, seed, ext4 } => oracle::run(ops, None, seed, ext4),
-        Task::Suites { on, only, mode, peers, output } => {
-            suites::run(&suites::Options { on, only, mode, peers, output, stress: 2 })
+        Task::Suites { on, only, mode, peers, record } => {
+            suites::run(&suites::Options { on, only, mode, peers, record, stress: 2 })
         }
         Task::Mounts { quick } => mounts::run(quick),
         Task::Replay => replay::run(),
         Task::Parity { check } => parity::run(check),
-        Task::Report { check } => report::run(check),
+        Task::Report { history: true, .. } => report::history(),
+        Task::Report { check, .. } => report::run(check),
     }
 }

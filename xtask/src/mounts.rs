@@ -2,10 +2,8 @@
 
 use crate::place::Place;
 use crate::process::{self, Outcome, cargo, target_dir};
+use crate::records;
 use std::path::Path;
-
-/// The record that `cargo x report` makes a table of.
-const RECORD: &str = "bench/records/mounts.json";
 
 pub(crate) fn run(quick: bool) -> Outcome {
     if !nix::unistd::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
@@ -17,7 +15,7 @@ pub(crate) fn run(quick: bool) -> Outcome {
 /// With everything mounted at once, so that it can take turns.
 fn measure(quick: bool) -> Result<(), String> {
     process::run(&mut cargo("build --quiet --release --package rcuwalk-cli"))?;
-    let mut bench = cargo("run --quiet --release --package rcuwalk-cli -- bench --mounts");
+    let mut bench = cargo("run --quiet --release --package rcuwalk-lab -- mounts");
     let mut mounted = Vec::new();
     for place in Place::ours(|_| true).into_iter().chain(Place::peers()) {
         match place.prepare(&target_dir("release/rcuwalk")) {
@@ -32,7 +30,7 @@ fn measure(quick: bool) -> Result<(), String> {
     if quick {
         bench.arg("--quick");
     } else {
-        bench.args(["--json", "--output", RECORD]);
+        bench.args(["--json", "--output", &records::today("mounts")?]);
     }
     process::run(&mut bench)
 }

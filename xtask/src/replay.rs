@@ -1,6 +1,7 @@
 //! `cargo x replay`: what real programs ask of the file system, recorded, and asked again at once, while their trees are there.
 
 use crate::process::{self, Outcome, cargo};
+use crate::records;
 use std::process::Command;
 
 /// Where the programs work.
@@ -10,9 +11,9 @@ const DIR: &str = "/usr/src/rcuwalk-traces";
 pub(crate) const TRACES: [(&str, &str); 3] =
     [("make", "home/demo"), ("git", "home/repository"), ("python", "home")];
 
-/// The record of a program.
+/// The name of a program's record.
 pub(crate) fn record(name: &str) -> String {
-    format!("bench/records/replay-{name}.json")
+    format!("replay-{name}")
 }
 
 pub(crate) fn run() -> Outcome {
@@ -35,7 +36,7 @@ pub(crate) fn run() -> Outcome {
 fn replay() -> Result<(), String> {
     TRACES.iter().try_for_each(|(name, start)| {
         let mut replay = cargo("run --quiet --release --package rcuwalk-cli -- replay --json --cwd");
-        replay.arg(format!("{DIR}/{start}")).arg("--output").arg(record(name));
+        replay.arg(format!("{DIR}/{start}")).arg("--output").arg(records::today(&record(name))?);
         process::run(replay.arg(format!("bench/traces/{name}.strace.gz")))
     })
 }

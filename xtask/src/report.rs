@@ -1,7 +1,8 @@
 //! `cargo x report`: every table that shows a committed record.
 
 use crate::document;
-use crate::process::{Outcome, root};
+use crate::process::Outcome;
+use crate::records;
 use crate::replay;
 use crate::suites;
 use serde_json::Value;
@@ -9,46 +10,50 @@ use std::fmt::Write;
 
 const REMEDY: &str = "run `cargo x report`";
 
-/// The records that the documents show, by name of the table, with the command that makes them.
-const RECORDS: &[(&str, &str, &str)] = &[
-    ("usr-include", "bench/records/usr-include.json", "cargo run --release -- bench --json /usr/include"),
-    ("usr", "bench/records/usr.json", "cargo run --release -- bench --json /usr"),
+/// The newest records of the main job, by name, with the command that makes them.
+const RECORDS: &[(&str, &str)] = &[
+    ("usr-include", "cargo run --release -- bench --json /usr/include"),
+    ("usr", "cargo run --release -- bench --json /usr"),
 ];
 
 /// What makes a table of a record and the command behind it.
 type Show = fn(&Value, &str) -> String;
 
 /// Other records, each with a table of its own kind.
-const OTHERS: &[(&str, &str, &str, Show)] = &[
-    (
-        "ablations",
-        "bench/records/ablations.json",
-        "cargo run --release -- bench --ablations --json",
-        ablations,
-    ),
-    ("host", "bench/records/host.json", "cargo run --release -- bench --host --json", host),
-    (
-        "peers",
-        "bench/records/peers.json",
-        "cargo run --release --features peers -- bench --peers --json",
-        peers,
-    ),
-    ("mounts", "bench/records/mounts.json", "cargo x mounts", mounts),
+const OTHERS: &[(&str, &str, Show)] = &[
+    ("ablations", "cargo lab ablations --json", ablations),
+    ("host", "cargo lab host --json", host),
+    ("peers", "cargo lab peers --json", peers),
+    ("mounts", "cargo x mounts", mounts),
 ];
 
 /// Tables on pages of their own.
-const PAGES: &[(&str, &str, &str, &str, Show)] = &[(
-    "docs/suites.md",
-    "suites",
-    "bench/records/suites.json",
-    "cargo x suites --output bench/records/suites.json",
-    |record, command| format!("`{command}` on {}", suites::table(record)),
-)];
+const PAGES: &[(&str, &str, &str, Show)] =
+    &[("docs/suites.md", "suites", "cargo x suites --record", |record, command| {
+        format!("`{command}` on {}", suites::table(record))
+    })];
+
+/// Lists the records of each name, oldest first, with what made them.
+pub(crate) fn history() -> Outcome {
+    let names = RECORDS.iter().map(|(name, _)| *name).chain(OTHERS.iter().map(|(name, ..)| *name));
+    let names = names.chain(PAGES.iter().map(|(_, name, ..)| *name)).map(str::to_owned);
+    let replays = replay::TRACES.iter().map(|(name, _)| replay::record(name));
+    let list = |name: String| {
+        for (path, record) in records::history(&name)? {
+            let (date, commit) = (records::said(&record), text(&record["machine"]["commit"]));
+            let ns = median(&record, "stat/hit/depth4", 1, "rcuwalk");
+            let ns = ns.map_or(String::new(), |(ns, _)| format!("  stat/hit/depth4 {ns:.1} ns"));
+            println!("{path}  {date}  {commit}{ns}");
+        }
+        Ok(())
+    };
+    names.chain(replays).try_for_each(list).into()
+}
 
 /// Writes the tables, or with `check` fails if one is out of date.
 pub(crate) fn run(check: bool) -> Outcome {
-    let done = RECORDS.iter().try_for_each(|(name, record, command)| {
-        let record = read(record)?;
+    let done = RECORDS.iter().try_for_each(|(name, command)| {
+        let record = records::newest(name)?;
         let table = table(&record, command);
         document::splice("docs/bench.md", REMEDY, name, &table, check)?;
         if *name == "usr-include" {
@@ -57,8 +62,8 @@ pub(crate) fn run(check: bool) -> Outcome {
         Ok(())
     });
     let done = done.and_then(|()| {
-        OTHERS.iter().try_for_each(|(name, record, command, show)| {
-            let record = read(record)?;
+        OTHERS.iter().try_for_each(|(name, command, show)| {
+            let record = records::newest(name)?;
             document::splice("docs/bench.md", REMEDY, name, &show(&record, command), check)?;
             if *name == "ablations" {
                 document::splice("README.md", REMEDY, name, &remedies(&record, command), check)?;
@@ -67,8 +72,8 @@ pub(crate) fn run(check: bool) -> Outcome {
         })
     });
     let done = done.and_then(|()| {
-        PAGES.iter().try_for_each(|(page, name, record, command, show)| {
-            document::splice(page, REMEDY, name, &show(&read(record)?, command), check)
+        PAGES.iter().try_for_each(|(page, name, command, show)| {
+            document::splice(page, REMEDY, name, &show(&records::newest(name)?, command), check)
         })
     });
     let done = done.and_then(|()| document::splice("docs/bench.md", REMEDY, "replays", &replays()?, check));
@@ -85,8 +90,8 @@ fn imported() -> Result<String, String> {
     let mut out = String::from(
         "| tree | entries | answers of stat | of access | differ | command |\n|---|---|---|---|---|---|\n",
     );
-    for (_, path, _) in RECORDS {
-        let record = read(path)?;
+    for (name, _) in RECORDS {
+        let record = records::newest(name)?;
         let dir = text(&record["dir"]);
         let checked = &record["checked"];
         let differ: u64 =
@@ -98,11 +103,6 @@ fn imported() -> Result<String, String> {
         );
     }
     Ok(out)
-}
-
-fn read(record: &str) -> Result<Value, String> {
-    let text = std::fs::read_to_string(root().join(record)).map_err(|error| format!("{record}: {error}"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{record}: {error}"))
 }
 
 fn text(value: &Value) -> &str {
@@ -209,7 +209,7 @@ fn lead(rows: &[Value]) -> String {
 
 /// Real programs, asked again.
 fn replays() -> Result<String, String> {
-    let records = replay::TRACES.map(|(name, _)| read(&replay::record(name)));
+    let records = replay::TRACES.map(|(name, _)| records::newest(&replay::record(name)));
     let records = records.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut out = place(&records[0], "cargo x replay");
     out += ".\n\n| log | replayed calls | `ENOENT` | components a path | searches | without a check | kernel, ns a call | walk | × | rcuwalk | × | differ |\n";

@@ -9,6 +9,7 @@ mod expected;
 use crate::lanes;
 use crate::place::{self, OURS, Place, Ready};
 use crate::process::{self, Outcome, root, target_dir};
+use crate::records;
 use expected::Expected;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -47,8 +48,8 @@ pub(crate) struct Options {
     pub(crate) mode: Option<String>,
     /// Other file systems in user space, too, beyond judgement.
     pub(crate) peers: bool,
-    /// Where the record goes.
-    pub(crate) output: Option<PathBuf>,
+    /// Whether the record is kept under today's date.
+    pub(crate) record: bool,
     /// Seconds for each stressor.
     pub(crate) stress: u32,
 }
@@ -84,7 +85,7 @@ impl Run {
 
 /// Runs them all, as a stage.
 pub(crate) fn stage() -> Outcome {
-    run(&Options { on: None, only: vec![], mode: None, peers: false, output: None, stress: 1 })
+    run(&Options { on: None, only: vec![], mode: None, peers: false, record: false, stress: 1 })
 }
 
 /// For longer, and with the kernel collecting writes, too.
@@ -95,7 +96,7 @@ pub(crate) fn soak() -> Outcome {
             only: vec![],
             mode: Some(mode.into()),
             peers: false,
-            output: None,
+            record: false,
             stress: 10,
         })
     };
@@ -265,7 +266,7 @@ fn report(runs: &[Run], expected: &Expected, options: &Options) -> Result<Vec<St
     }
     let record = record(runs, expected);
     let text = serde_json::to_string_pretty(&record).map_err(|error| error.to_string())? + "\n";
-    let output = options.output.clone().unwrap_or_else(|| target_dir("suites.json"));
+    let output = if options.record { records::today("suites")?.into() } else { target_dir("suites.json") };
     std::fs::write(&output, text).map_err(|error| format!("{}: {error}", output.display()))?;
     println!("\n{}", table(&record));
     print!("{wrong}");
@@ -321,10 +322,9 @@ fn record(runs: &[Run], expected: &Expected) -> Value {
         })
         .collect();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let date = process::output(Command::new("date").args(["-u", "+%F"])).unwrap_or_default();
     json!({
         "kernel": kernel.trim(),
-        "date": date.trim(),
+        "date": records::date().unwrap_or_default(),
         "about": SUITES.iter().map(|(name, about)| json!({ "suite": name, "about": about })).collect::<Vec<_>>(),
         "runs": rows,
         "expected": expected.all(),

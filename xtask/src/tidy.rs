@@ -67,8 +67,8 @@ pub(crate) fn run() -> Outcome {
         clippy("--workspace --all-targets"),
         // The runner of rows alone, for others' file systems.
         clippy("--package rcuwalk-oracle --no-default-features"),
-        // What is not in the default build.
-        clippy("--package rcuwalk-cli --package rcuwalk-bench --features rcuwalk-cli/peers --all-targets"),
+        // The engine that users get: in the workspace as a whole, the laboratory has its old ways built in.
+        clippy("--package rcuwalk --all-targets"),
         checked("loom", "rcuwalk-sync", "models"),
         checked("shuttle", "rcuwalk-sync", "stress"),
         checked("shuttle", "rcuwalk", "schedules"),
@@ -86,6 +86,7 @@ pub(crate) fn run() -> Outcome {
         Err(error) => wrong.push(error),
     }
     wrong.extend(licences().err());
+    wrong.extend(old_ways().err());
     for line in &wrong {
         println!("{line}");
     }
@@ -94,6 +95,19 @@ pub(crate) fn run() -> Outcome {
     } else {
         Outcome::Failed(format!("{} rules are broken", wrong.len()))
     }
+}
+
+/// Packages for users have none of the old ways that the laboratory times remedies against.
+fn old_ways() -> Result<(), String> {
+    for package in ["rcuwalk", "rcuwalk-cli", "rcuwalk-capi", "rcuwalk-python"] {
+        let mut tree = cargo(&format!("tree --package {package} --edges normal,build --format {{p}}{{f}}"));
+        if process::output(&mut tree)?.contains("__variants") {
+            return Err(format!(
+                "{package} is built with `__variants` of rcuwalk, which is for crates/lab alone"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Every text file that belongs to the repository, or would if it were added.

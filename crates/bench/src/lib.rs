@@ -8,27 +8,24 @@
 //! agree across engines.
 #![deny(unsafe_code)]
 
-pub mod ablations;
 pub mod attr;
 pub mod check;
 pub mod doctor;
 pub mod engines;
 mod error;
-pub mod fills;
+pub mod frame;
 pub mod hostcalls;
 pub mod identity;
 pub mod load;
 pub mod machine;
 pub mod measure;
 pub mod memory;
-pub mod mounts;
-#[cfg(feature = "peers")]
-pub mod peers;
+pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scratch;
-mod sys;
+pub mod sys;
 pub mod table;
 pub mod targets;
 pub mod tree;

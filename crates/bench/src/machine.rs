@@ -53,7 +53,7 @@ pub struct Machine {
 
 impl Machine {
     /// A line for people: processor, cores and kernel.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         format!("{}, {} cores, Linux {}\n", self.cpu, self.cores, self.kernel)
     }
 

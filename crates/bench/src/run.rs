@@ -171,7 +171,7 @@ struct Place<'a> {
 }
 
 /// A list longer than this is more than the innermost cache holds.
-pub(crate) const MANY_PATHS: usize = 256;
+pub const MANY_PATHS: usize = 256;
 
 /// Positions in [`Place::contenders`].
 const HOST: usize = 0;

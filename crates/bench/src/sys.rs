@@ -43,7 +43,7 @@ pub(crate) fn exec_missing(path: &CStr) -> Option<io::Errno> {
 /// # Errors
 ///
 /// What `fork(2)` and `waitpid(2)` answer.
-pub(crate) fn fork_exec_wait(candidates: &[&CStr], argument: &CStr) -> io::Result<Option<i32>> {
+pub fn fork_exec_wait(candidates: &[&CStr], argument: &CStr) -> io::Result<Option<i32>> {
     let environment = [ptr::null()];
     // SAFETY: the child, which has a copy of this thread only, makes nothing but async-signal-safe calls: execve and _exit.
     let child = unsafe { libc::fork() };

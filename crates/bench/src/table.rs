@@ -89,7 +89,8 @@ fn head(report: &Report, out: &mut String) {
     }
 }
 
-pub(crate) fn new_table(style: Style) -> Table {
+/// An empty table that looks as `style` says.
+pub fn new_table(style: Style) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -104,7 +105,8 @@ pub(crate) fn new_table(style: Style) -> Table {
     table
 }
 
-pub(crate) fn right(text: impl ToString) -> Cell {
+/// A cell whose text ends at its right border.
+pub fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 

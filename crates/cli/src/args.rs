@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -115,30 +115,9 @@ pub(crate) struct BenchArgs {
     /// Exit with 1 if a performance target is missed
     #[arg(long, conflicts_with = "check_only")]
     pub(crate) check_targets: bool,
-    /// Time each remedy with and without it instead; exit with 1 if an answer is wrong
+    /// Say how each remedy is timed with and without it, which takes a program of its own
     #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed"])]
     pub(crate) ablations: bool,
-    /// Time the running kernel's calls instead: by kind, depth and threads, and the making of programs
-    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations"])]
-    pub(crate) host: bool,
-    /// Count instead where the engine clears memory, and how much at a time
-    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host"])]
-    pub(crate) fills: bool,
-    /// Time other in-memory file systems beside the engine instead; those in other languages where they are installed
-    #[cfg(feature = "peers")]
-    #[arg(long, conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "fills"])]
-    pub(crate) peers: bool,
-    /// With --peers: build what has to be built in this directory, and use what an earlier run built there
-    #[cfg(feature = "peers")]
-    #[arg(long, value_name = "DIR", requires = "peers")]
-    pub(crate) peers_dir: Option<PathBuf>,
-    /// Time the same work in directories of several file systems instead, in turns: calls, tar, git, make
-    #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = parse_place,
-          conflicts_with_all = ["dir", "csv", "check_only", "check_targets", "seed", "ablations", "host", "threads"])]
-    pub(crate) mounts: Vec<(String, PathBuf)>,
-    /// With --ablations: these rows only, as S3,S7
-    #[arg(long, value_name = "ROWS", value_delimiter = ',', requires = "ablations")]
-    pub(crate) only: Vec<String>,
 }
 
 /// Where to look, and as whom.
@@ -284,16 +263,6 @@ Examples:
   rcuwalk explain --as www-data -r /srv/www/index.html
   rcuwalk explain --pid $(pidof -s nginx) --exec /usr/local/bin/hook --verify
   rcuwalk explain --as alice --call 'openat(AT_FDCWD, \"/etc/shadow\", O_RDONLY) = -1 EACCES'";
-
-/// `NAME=DIR`.
-fn parse_place(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, dir) = text.split_once('=').ok_or("a name and a directory, with = in between")?;
-    if Path::new(dir).is_dir() {
-        Ok((name.to_owned(), dir.into()))
-    } else {
-        Err(format!("{dir} is no directory"))
-    }
-}
 
 #[cfg(test)]
 mod tests {

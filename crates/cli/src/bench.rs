@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rcuwalk_bench::{Error, Observer, Options, Report, ablations, doctor, fills, hostcalls, mounts, table};
+use rcuwalk_bench::progress::Bar;
+use rcuwalk_bench::{Error, Options, Report, doctor, table};
 
 use crate::args::{BenchArgs, ReplayArgs};
 use crate::output::{Done, Failure, Terminal, complain, print, successor, temporary};
@@ -17,20 +17,11 @@ pub(crate) fn run(args: &BenchArgs) -> Done {
         may_write(file)?;
     }
     if args.ablations {
-        return ablate(args);
-    }
-    if args.host {
-        return host(args);
-    }
-    if args.fills {
-        return tell(args, &fills::run(args.quick)?, fills::render);
-    }
-    if !args.mounts.is_empty() {
-        return side_by_side(args);
-    }
-    #[cfg(feature = "peers")]
-    if args.peers {
-        return peers(args);
+        return Err(Failure::Error(
+            "bench: the old ways that remedies are timed against are not in this program: run `cargo lab ablations` in \
+             rcuwalk's sources"
+                .into(),
+        ));
     }
     let options = Options {
         dir: args.dir.clone().unwrap_or_else(default_dir),
@@ -39,7 +30,7 @@ pub(crate) fn run(args: &BenchArgs) -> Done {
         threads: args.threads.map_or(0, usize::from),
         check_only: args.check_only,
     };
-    let report = measured(|bar| rcuwalk_bench::run(&options, bar))?;
+    let report = Bar::during(|bar| rcuwalk_bench::run(&options, bar))?;
     write(args, &report)?;
     judge(args, &report)
 }
@@ -63,72 +54,10 @@ fn write(args: &BenchArgs, report: &Report) -> Done {
     deliver(args.output.as_deref(), &bytes)
 }
 
-/// Times each remedy with and without it.
-fn ablate(args: &BenchArgs) -> Done {
-    let options = ablations::Options {
-        quick: args.quick,
-        only: args.only.clone(),
-        threads: args.threads.map_or(0, usize::from),
-    };
-    let report = measured(|bar| ablations::run(&options, bar))?;
-    tell(args, &report, ablations::render)?;
-    blame(&report.faults())
-}
-
-/// Times the running kernel's calls.
-fn host(args: &BenchArgs) -> Done {
-    let options = hostcalls::Options { quick: args.quick, threads: args.threads.map_or(0, usize::from) };
-    let report = measured(|bar| hostcalls::run(&options, bar))?;
-    tell(args, &report, hostcalls::render)?;
-    blame(&report.faults())
-}
-
-/// Times mounted file systems.
-fn side_by_side(args: &BenchArgs) -> Done {
-    let options = mounts::Options { places: args.mounts.clone(), quick: args.quick };
-    let report = measured(|bar| mounts::run(&options, bar))?;
-    tell(args, &report, mounts::render)?;
-    blame(&report.faults())
-}
-
-/// Times other in-memory file systems.
-#[cfg(feature = "peers")]
-fn peers(args: &BenchArgs) -> Done {
-    use rcuwalk_bench::peers;
-    let threads = args.threads.map_or(0, usize::from);
-    let report = measured(|bar| peers::run(args.quick, threads, args.peers_dir.as_deref(), bar))?;
-    tell(args, &report, peers::render)?;
-    blame(&report.faults())
-}
-
 /// `rcuwalk doctor`: which remedies the running kernel has.
 pub(crate) fn doctor(as_json: bool) -> Done {
-    let report = measured(|bar| Ok(doctor::run(bar)))?;
+    let report = Bar::during(|bar| Ok(doctor::run(bar)))?;
     if as_json { print(&json(&report)?) } else { print(doctor::render(&report).as_bytes()) }
-}
-
-/// What a measurement gives, with its progress shown meanwhile.
-fn measured<R>(measure: impl FnOnce(&Bar) -> Result<R, Error>) -> Result<R, Failure> {
-    let bar = Bar::new();
-    let report = measure(&bar);
-    bar.clear();
-    Ok(report?)
-}
-
-/// Writes a report as it was asked for.
-fn tell<R: serde::Serialize>(args: &BenchArgs, report: &R, render: fn(&R, table::Style) -> String) -> Done {
-    deliver(
-        args.output.as_deref(),
-        &if args.json { json(report)? } else { render(report, style(args)).into_bytes() },
-    )
-}
-
-/// Says which answers were wrong.
-fn blame(faults: &[String]) -> Done {
-    for fault in faults {
-        complain(format_args!("bench: {fault}; please report it with the output of --json"));
-    }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::No) }
 }
 
 /// Replays a log of path calls.
@@ -141,7 +70,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Done {
     if let Some(file) = &args.output {
         may_write(file)?;
     }
-    let report = measured(|bar| rcuwalk_bench::replay::run(&options, bar))?;
+    let report = Bar::during(|bar| rcuwalk_bench::replay::run(&options, bar))?;
     let bytes = if args.json { json(&report)? } else { report.render().into_bytes() };
     deliver(args.output.as_deref(), &bytes)?;
     let faults = report.faults();
@@ -209,43 +138,4 @@ fn judge(args: &BenchArgs, report: &Report) -> Done {
         }
     }
     if faults.is_empty() && (missed.is_empty() || !args.check_targets) { Ok(()) } else { Err(Failure::No) }
-}
-
-/// A progress bar on standard error, if that is a terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        Bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()))
-    }
-
-    fn clear(&self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Observer for Bar {
-    fn stage(&self, name: &str, total: Option<u64>) {
-        let template = match total {
-            Some(_) => "{msg:18} {wide_bar} {human_pos}/{human_len} {elapsed}",
-            None => "{msg:18} {elapsed}",
-        };
-        // The templates are constants: they parse, or the plain bar of the library is shown.
-        self.0.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        self.0.set_position(0);
-        self.0.set_length(total.unwrap_or(0));
-        self.0.set_message(name.to_owned());
-        self.0.reset_elapsed();
-        self.0.tick();
-    }
-
-    fn advance(&self, steps: u64) {
-        self.0.inc(steps);
-    }
-
-    fn reached(&self, steps: u64) {
-        self.0.set_position(steps);
-    }
 }

@@ -1,6 +1,6 @@
 """The same operations on rcuwalk's fixture, on pyfakefs, and on the machine's own tmpfs.
 
-    python bench/compare.py --output ../../bench/records/python.json    measures (rcuwalk and pyfakefs installed)
+    python bench/compare.py --output ../../bench/records/python-$(date -uI).json    measures (rcuwalk and pyfakefs installed)
     python bench/compare.py --write                                     puts the record's table into docs/python.md
 
 Each engine runs in processes of its own, in turns; every operation returns what it found, and the engines must agree on that
@@ -23,11 +23,16 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-RECORD = ROOT / "bench/records/python.json"
+RECORDS = ROOT / "bench/records"
 DOCUMENT = ROOT / "docs/python.md"
-COMMAND = "python crates/python/bench/compare.py --output bench/records/python.json"
+COMMAND = "python crates/python/bench/compare.py --output bench/records/python-$(date -uI).json"
 ENGINES = ["rcuwalk", "pyfakefs", "tmpfs"]
 TEXT = "x" * 1024
+
+
+def newest():
+    """The record that the document shows: names end in the date."""
+    return max(RECORDS.glob("python-*.json"))
 
 
 def lay_out(top):
@@ -316,7 +321,7 @@ def main():
     if args.once:
         print(json.dumps(once(args.once)))
     elif args.write:
-        DOCUMENT.write_text(splice(DOCUMENT.read_text(), json.loads(RECORD.read_text())))
+        DOCUMENT.write_text(splice(DOCUMENT.read_text(), json.loads(newest().read_text())))
     else:
         record = measure(args.rounds)
         if args.output:

@@ -100,7 +100,7 @@ impl Method {
 /// The classes of sizes that a method is chosen for: up to 16 bytes, up to 32, and so on.
 pub const BOUNDS: [usize; 6] = [16, 32, 64, 128, 256, SMALL];
 
-/// Longer fills are left to the platform, which knows several ways more: `cargo run --release -- bench --ablations --only S3`
+/// Longer fills are left to the platform, which knows several ways more: `cargo lab ablations --only S3`
 /// shows where the lines cross.
 pub const SMALL: usize = 512;
 
@@ -157,7 +157,7 @@ impl Choice {
     /// | no vectors at hand, ERMS | `Stores` | `Stores` | `RepStos` |
     /// | no vectors at hand, neither | `Stores` | `Stores` | `Stores` |
     ///
-    /// The lines are where S3 of `rcuwalk bench --ablations` has them cross: 8-byte stores take 2 ns for 64 bytes, 4 for 128 and 8
+    /// The lines are where S3 of `cargo lab ablations` has them cross: 8-byte stores take 2 ns for 64 bytes, 4 for 128 and 8
     /// for 256; `rep stosb` 2 ns where short fills are fast, and 7 to 9 for 256 bytes and more anywhere; a call of `memset` 1.2 ns
     /// for up to 128 bytes, in which there is time for the four stores of 64 bytes, but not for the eight of 128.
     ///

@@ -123,7 +123,7 @@ thread_local! {
     /// The unused buffers of this thread. They are found by pool, and go with the thread: no lock, no shared line.
     ///
     /// Kernel: mm/slub.c `struct kmem_cache_cpu`.  Differs: a thread's, since a program cannot stay on a processor; a slot for
-    /// each processor would need a lock (`rcuwalk bench --ablations --only S4` times it).
+    /// each processor would need a lock (`cargo lab ablations --only S4` times it).
     static MAGAZINES: RefCell<Vec<Magazine>> = const { RefCell::new(Vec::new()) };
 }
 

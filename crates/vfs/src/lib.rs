@@ -47,6 +47,8 @@ mod trees;
 
 pub use base::errno::{Errno, Result};
 pub use base::uapi::{Dirent, OpenHow, Stat, Statx, Timespec};
+#[cfg(feature = "__variants")]
+#[doc(hidden)]
 pub use base::variants::{NameBuffer, SearchCheck, Variants};
 pub use base::{errno, uapi};
 pub use calls::locks::Flock;

@@ -2,9 +2,7 @@
 
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
-use rcuwalk::{
-    Cred, Errno, NewInode, NewMount, Result, Security, SecurityInode, Task, Variants, Vfs, WalkMode,
-};
+use rcuwalk::{Cred, Errno, NewInode, NewMount, Result, Security, SecurityInode, Task, Vfs, WalkMode};
 use std::sync::{Arc, Mutex};
 
 /// Writes down who is asked about, and forbids one inode.
@@ -57,8 +55,8 @@ fn every_component_is_asked_about_however_often_a_path_was_walked() {
     let searched = [(top, MAY_EXEC), (a, MAY_EXEC), (b, MAY_EXEC)];
     for mode in MODES {
         vfs.set_walk_mode(mode);
-        for variants in [Variants::default(), Variants { count_searches: true, ..Variants::default() }] {
-            vfs.set_variants(variants);
+        for count in [false, true] {
+            vfs.set_count_searches(count);
             for _ in 0..5 {
                 user.stat(b"/a/b/f").unwrap();
                 assert_eq!(asked(&log), searched, "{mode:?}");
@@ -153,7 +151,7 @@ fn without_the_bit_every_directory_is_checked_and_answers_are_the_same() {
         }
         root.chmod(b"/a/b", 0o755).unwrap();
         vfs.set_walk_mode(WalkMode::Rcu);
-        vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+        vfs.set_count_searches(true);
         let before = vfs.stats();
         assert!(user.stat(b"/a/b/f").is_ok());
         let after = vfs.stats();
@@ -186,7 +184,7 @@ fn each_file_system_opts_in_for_itself() {
             root.mkdir(dir, 0o700).unwrap();
             root.chmod(dir, 0o755).unwrap();
         }
-        vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+        vfs.set_count_searches(true);
         let searches = |path: &[u8]| {
             let before = vfs.stats();
             assert_eq!(user.stat(path).map(|_| ()), Err(Errno::ENOENT));
@@ -220,7 +218,7 @@ fn directories_whose_attributes_a_loader_tells_late_keep_the_bit() {
         }
     }
     vfs.set_walk_mode(WalkMode::Rcu);
-    vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+    vfs.set_count_searches(true);
     let user = vfs.task(Cred::user(1000, 1000, &[]));
     assert!(user.stat(b"/b/f").is_ok());
     assert_eq!((vfs.stats().searches_spared, vfs.stats().searches_checked), (2, 0));

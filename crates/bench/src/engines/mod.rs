@@ -129,7 +129,7 @@ impl<E: Engine> Contender for E {
 
 /// Independent operations: the processor may overlap them, as it does in a program that has other work.
 #[inline(always)]
-pub(crate) fn each<P>(paths: &[P], start: usize, count: usize, call: impl Fn(&P) -> Value) -> Timed {
+pub fn each<P>(paths: &[P], start: usize, count: usize, call: impl Fn(&P) -> Value) -> Timed {
     let mut at = start;
     let mut sum: Value = 0;
     let clock = Instant::now();

@@ -42,7 +42,7 @@ const CODE: [u8; 69] = [
 ];
 
 /// The argument for `n` executions of itself; for numbers of up to eight digits.
-pub(crate) fn argument(n: u32) -> String {
+pub fn argument(n: u32) -> String {
     format!("{n:0width$}", width = DIGITS)
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn argument(n: u32) -> String {
 /// # Errors
 ///
 /// When the file cannot be written.
-pub(crate) fn install(path: &Path) -> Result<Result<(), String>, Error> {
+pub fn install(path: &Path) -> Result<Result<(), String>, Error> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Err("making programs is not timed: there is a small program for x86-64 only".into()));
     }

@@ -4,7 +4,7 @@
 //! ways that measure it and not the scheduler: execve in a loop within one process, whose argument counts down; and
 //! fork, execve, exit and wait as a whole, timed in the parent.
 
-pub(crate) mod countdown;
+pub mod countdown;
 mod exec;
 
 use std::ffi::{CStr, CString};
@@ -18,10 +18,10 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::ablations::{Budget, Workload, side};
 use crate::engines::host::{Getppid, Host};
 use crate::engines::{Contender, Engine, Value, attr_value, error_value};
 use crate::error::Error;
+use crate::frame::{Budget, Workload, side};
 use crate::identity;
 use crate::machine::Machine;
 use crate::report::rounded;
@@ -113,8 +113,7 @@ pub const FOUR: &str = "4 components";
 /// When a temporary directory cannot be made, or threads not started.
 pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> {
     let machine = Machine::read();
-    let settings = crate::ablations::Options { quick: options.quick, threads: options.threads, only: vec![] };
-    let budget = Budget::new(&settings, observer)?;
+    let budget = Budget::new(options.quick, options.threads, observer)?;
     let chain = Chain::new()?;
     let place = Place::new(&chain, &budget)?;
     let mut report = Report {

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rcuwalk::{Variants, Vfs, WalkMode};
+use rcuwalk::{Vfs, WalkMode};
 use rcuwalk_host::strace;
 use rustix::fs::CWD;
 use serde::Serialize;
@@ -223,10 +223,10 @@ fn compare(questions: &[Question], vfs: &Vfs, kernel: &mut Kernel, engine: &mut 
     (kernel.identify, engine.identify) = (true, true);
     let theirs = answers(kernel, questions);
     vfs.set_walk_mode(WalkMode::Rcu);
-    vfs.set_variants(Variants { count_searches: true, ..Variants::default() });
+    vfs.set_count_searches(true);
     let mut ours = vec![answers(engine, questions)];
     let stats = vfs.stats();
-    vfs.set_variants(Variants::default());
+    vfs.set_count_searches(false);
     for mode in [WalkMode::RefOnly, WalkMode::Direct, WalkMode::Direct, WalkMode::Direct] {
         vfs.set_walk_mode(mode);
         ours.push(answers(engine, questions));

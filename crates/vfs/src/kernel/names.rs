@@ -78,7 +78,7 @@ impl Names {
         Names { slabs, whole, small: OnceLock::new() }
     }
 
-    /// [`NameBuffer::Small`](crate::NameBuffer::Small).
+    /// `NameBuffer::Small`.
     #[cold]
     pub(crate) fn small(&self) -> &Arc<Cache> {
         self.small.get_or_init(|| Names::cache(&self.slabs, EMBEDDED_NAME_MAX))

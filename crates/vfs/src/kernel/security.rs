@@ -28,7 +28,7 @@ pub struct SecurityInode {
 /// A hook that is asked after every permission check of a file system made with [`VfsBuilder::security`] that said yes: to
 /// search each directory of a path, also where anybody may search it, and for what the path leads to.
 ///
-/// It can only forbid. With a hook no answer comes from the whole-path table, and the ["may search" bit](crate::SearchCheck)
+/// It can only forbid. With a hook no answer comes from the whole-path table, and the "may search" bit
 /// spares the check of permission bits but not the hook. Without one nothing is asked, and that costs nothing.
 ///
 /// ```

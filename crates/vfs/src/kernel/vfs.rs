@@ -2,7 +2,7 @@
 
 use crate::base::errno::Result;
 use crate::base::uapi::{S_IFDIR, Timespec};
-use crate::base::variants::{VariantBits, Variants};
+use crate::base::variants::VariantBits;
 use crate::cred::ucounts::UserCounts;
 use crate::cred::userns::UserNamespace;
 use crate::dcache::inode::Times;
@@ -81,8 +81,8 @@ pub struct Stats {
     pub caches: Vec<CacheInfo>,
     /// Paths that the whole-path table took in since then.
     pub paths_remembered: u64,
-    /// Directories that were searched without a permission check, because it was known that anybody may
-    /// ([`SearchCheck`](crate::SearchCheck)), while [`Variants::count_searches`] was set.
+    /// Directories that were searched without a permission check, because it was known that anybody may,
+    /// while [`Vfs::set_count_searches`] had them counted.
     pub searches_spared: u64,
     /// Directories whose permissions were checked, likewise.
     pub searches_checked: u64,
@@ -342,8 +342,35 @@ impl Vfs {
         word.set(word.get() & (RECORDING | HOOKED) | mode as u32);
     }
 
+    /// Whether walks count in [`Stats`] how many permission checks were spared, and how many were not. They are slower
+    /// then, and answers from the whole-path table search nothing.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Vfs, WalkMode};
+    ///
+    /// let vfs = Vfs::new()?;
+    /// let root = vfs.task(Cred::root());
+    /// root.mkdir(b"/open", 0o755)?;
+    /// root.mkdir(b"/shut", 0o700)?;
+    /// vfs.set_walk_mode(WalkMode::Rcu);
+    /// let counts = || (vfs.stats().searches_spared, vfs.stats().searches_checked);
+    /// root.stat(b"/open/.")?;
+    /// assert_eq!(counts(), (0, 0));
+    /// vfs.set_count_searches(true);
+    /// root.stat(b"/open/.")?;
+    /// assert_eq!(counts(), (2, 0), "the root directory and /open");
+    /// root.stat(b"/shut/.")?;
+    /// assert_eq!(counts(), (3, 1), "not everybody may search /shut");
+    /// # Ok::<(), rcuwalk::Errno>(())
+    /// ```
+    pub fn set_count_searches(&self, on: bool) {
+        self.0.variants.set_count_searches(on);
+    }
+
     /// Which old ways are taken from now on.
-    pub fn set_variants(&self, variants: Variants) {
+    #[cfg(feature = "__variants")]
+    #[doc(hidden)]
+    pub fn set_variants(&self, variants: crate::Variants) {
         self.0.variants.set(variants);
     }
 

@@ -153,7 +153,7 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// [`walk_names`](Self::walk_names) as the [variants](crate::Variants) have it: a walk that is to count, or to ask a
+    /// [`walk_names`](Self::walk_names) as the [variants](crate::base::variants) have it: a walk that is to count, or to ask a
     /// hook, leaves all to the general one.
     #[inline(always)]
     pub(super) fn walk_stretch<const LAST: bool>(

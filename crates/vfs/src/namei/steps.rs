@@ -26,7 +26,7 @@ impl Nameidata<'_> {
     }
 
     /// [`may_lookup`](Self::may_lookup) of a directory that not everybody may search, or as the
-    /// [variants](crate::Variants) have it.
+    /// [variants](crate::base::variants) have it.
     #[inline(never)]
     fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
         let kernel = self.kernel;

@@ -17,13 +17,13 @@ use rcuwalk::uapi::{O_RDONLY, R_OK, S_IFDIR, S_IFMT};
 use rcuwalk::{Cred, Task, Vfs};
 use serde::Serialize;
 
-use crate::ablations::{Budget, Options, Workload};
-use crate::engines::{Contender, Op, Timed, Value, each, error_value};
-use crate::error::Error;
-use crate::machine::Machine;
-use crate::report::rounded;
-use crate::run::Observer;
-use crate::table::{Style, new_table, right};
+use rcuwalk_bench::Error;
+use rcuwalk_bench::engines::{Contender, Op, Timed, Value, each, error_value};
+use rcuwalk_bench::frame::{Budget, Workload};
+use rcuwalk_bench::machine::Machine;
+use rcuwalk_bench::report::rounded;
+use rcuwalk_bench::run::Observer;
+use rcuwalk_bench::table::{Style, new_table, right};
 
 /// One file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -262,8 +262,7 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Report, Error> {
     let machine = Machine::read();
-    let options = Options { quick, threads, only: vec![] };
-    let budget = Budget::new(&options, observer)?;
+    let budget = Budget::new(quick, threads, observer)?;
     let tree = Tree::new();
     let ours = tree.in_ours().map_err(|e| Error::engine("making a tree", b"/usr", e, ""))?;
     let linked = (ours, rust::VfsCrate::new(&tree)?, rust::Axfs::new(&tree)?);

@@ -6,8 +6,8 @@ use std::hint::black_box;
 use rcuwalk_sync::fill::{self, Choice, Method, SMALL, Site, rep_stos_flags};
 
 use super::{Budget, Outcome, Point, Row, Variant, Workload, side};
-use crate::engines::{Contender, Value};
-use crate::error::Error;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::engines::{Contender, Value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

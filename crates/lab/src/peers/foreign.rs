@@ -21,8 +21,8 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Call, Peer, Tree};
-use crate::engines::{Contender, Op, Timed, Value};
-use crate::error::Error;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::engines::{Contender, Op, Timed, Value};
 
 /// A peer, and how its program is made in a folder of its own.
 struct Program {
@@ -156,7 +156,7 @@ pub(super) struct Running {
 
 impl Running {
     fn start(program: &Program, dir: &Path) -> Result<Running, String> {
-        let said = |e: io::Error| crate::describe(&e);
+        let said = |e: io::Error| rcuwalk_bench::describe(&e);
         let own = dir.join(program.command[0]);
         let path = if own.exists() { own.as_os_str() } else { program.command[0].as_ref() };
         // Of an earlier run that was killed.
@@ -324,7 +324,10 @@ impl Contender for Asked<'_> {
 
 /// Writes the files of a program.
 fn write(dir: &Path, files: &[(&str, &str)]) -> Result<(), String> {
-    files.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text)).map_err(|e| crate::describe(&e))
+    files
+        .iter()
+        .try_for_each(|(name, text)| fs::write(dir.join(name), text))
+        .map_err(|e| rcuwalk_bench::describe(&e))
 }
 
 /// Builds a Go program on a module; the reason if that cannot be.
@@ -341,7 +344,7 @@ fn cargo(dir: &Path, needs: &str, source: &str) -> Result<(), String> {
         "[package]\nname = \"peer\"\nversion = \"0.0.0\"\nedition = \"2024\"\nrust-version = \"1.95\"\n\
          [dependencies]\n{needs}\n[workspace]\n"
     );
-    fs::create_dir_all(dir.join("src")).map_err(|e| crate::describe(&e))?;
+    fs::create_dir_all(dir.join("src")).map_err(|e| rcuwalk_bench::describe(&e))?;
     let main = include_str!("programs/main.rs.txt");
     write(dir, &[("Cargo.toml", &manifest), ("src/main.rs", main), ("src/fs.rs", source)])?;
     let target = dir.join("target");
@@ -358,8 +361,10 @@ fn python(dir: &Path) -> Result<(), String> {
 
 /// Runs a command that says nothing when all is well; the last line it said otherwise.
 fn quietly(command: &mut Command, name: &str) -> Result<(), String> {
-    let output =
-        command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {}", crate::describe(&e)))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{name}: {}", rcuwalk_bench::describe(&e)))?;
     if output.status.success() {
         return Ok(());
     }

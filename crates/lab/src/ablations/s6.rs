@@ -4,10 +4,10 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Budget, Outcome, Row, Workload, side};
-use crate::engines::Value;
-use crate::error::Error;
-use crate::hostcalls::countdown;
-use crate::scratch::Chain;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::engines::Value;
+use rcuwalk_bench::hostcalls::countdown;
+use rcuwalk_bench::scratch::Chain;
 
 /// The row.
 pub(super) const ROW: Row = Row {
@@ -31,7 +31,8 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let path = CString::new(program.as_os_str().as_bytes()).unwrap_or_default();
     let argument = |n| CString::new(countdown::argument(n)).unwrap_or_default();
     let (none, many) = (argument(0), argument(TIMES - 1));
-    let ended_well = |argument: &CString| crate::sys::fork_exec_wait(&[&path], argument) == Ok(Some(0));
+    let ended_well =
+        |argument: &CString| rcuwalk_bench::sys::fork_exec_wait(&[&path], argument) == Ok(Some(0));
     let before = side("a process for each", |_| {
         Value::from(TIMES) * Value::from((0..TIMES).all(|_| ended_well(&none)))
     });

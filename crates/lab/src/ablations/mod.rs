@@ -4,7 +4,6 @@
 //! has the remedy; the row's file also has the old way, and times the two against each other on workloads whose answers
 //! are checked. [`run`] makes the table.
 
-mod frame;
 mod s1;
 mod s10;
 mod s2;
@@ -19,14 +18,14 @@ mod t1;
 mod table;
 mod world;
 
-pub use frame::{Budget, Outcome, Point, Side, Variant, Workload, side};
+pub use rcuwalk_bench::frame::{Budget, Outcome, Point, Side, Variant, Workload, side};
 pub use table::render;
 
 use serde::Serialize;
 
-use crate::error::Error;
-use crate::machine::Machine;
-use crate::run::Observer;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::machine::Machine;
+use rcuwalk_bench::run::Observer;
 
 /// One remedy.
 #[derive(Debug, Clone, Copy)]
@@ -126,7 +125,7 @@ impl Report {
 /// Measures the rows that `options` name.
 ///
 /// ```
-/// use rcuwalk_bench::ablations::{Options, run};
+/// use rcuwalk_lab::ablations::{Options, run};
 ///
 /// let report = run(&Options { quick: true, only: vec!["S4".into()], threads: 1 }, &())?;
 /// assert_eq!(report.rows[0].id, "S4");
@@ -146,7 +145,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
     }
     let clock = std::time::Instant::now();
     let machine = Machine::read();
-    let budget = Budget::new(options, observer)?;
+    let budget = Budget::new(options.quick, options.threads, observer)?;
     let chosen: Vec<&Row> = ROWS
         .iter()
         .filter(|row| {
@@ -164,7 +163,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
         batch_us: budget.batch_nanos / 1000,
         cpus: budget.cpus.clone(),
         quick: options.quick,
-        seconds: crate::report::rounded(clock.elapsed().as_secs_f64()),
+        seconds: rcuwalk_bench::report::rounded(clock.elapsed().as_secs_f64()),
         rows,
     })
 }

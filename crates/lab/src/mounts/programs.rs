@@ -10,7 +10,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use super::{Report, Samples, in_turns, together};
-use crate::error::Error;
+use rcuwalk_bench::Error;
 
 /// Directories of the tree, and files in each.
 const DIRS: usize = 40;

@@ -9,8 +9,8 @@ use rcuwalk::{InitOnAlloc, NameBuffer, Variants, Vfs, WalkMode};
 use rcuwalk_sync::slab::POLICY_VARIABLE;
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use crate::engines::{Contender, Value, error_value};
-use crate::error::Error;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::engines::{Contender, Value, error_value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -1,11 +1,10 @@
-//! What the rows are written in: sides, workloads, points.
+//! What comparisons are written in: sides, workloads, points.
 
 use std::ffi::{CStr, CString};
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::Options;
 use crate::engines::{Contender, Op, Timed, Value, chained, each};
 use crate::error::Error;
 use crate::identity;
@@ -173,11 +172,13 @@ impl<'a> Workload<'a> {
         self
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Its name.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn thread_count(&self) -> usize {
+    /// Threads at once.
+    pub fn thread_count(&self) -> usize {
         self.threads
     }
 
@@ -197,16 +198,21 @@ impl<'a> Workload<'a> {
 }
 
 impl<'a> Budget<'a> {
-    pub(crate) fn new(options: &Options, observer: &'a dyn Observer) -> Result<Budget<'a>, Error> {
+    /// What a comparison on at most `threads` threads may spend; 0 is one for each processor.
+    ///
+    /// # Errors
+    ///
+    /// When the processors or the identity of the caller cannot be asked for.
+    pub fn new(quick: bool, threads: usize, observer: &'a dyn Observer) -> Result<Budget<'a>, Error> {
         let mut cpus = allowed_cpus()?;
         // The first processor takes most interrupts: it comes last.
         cpus.reverse();
-        if options.threads > 0 {
-            cpus.truncate(options.threads);
+        if threads > 0 {
+            cpus.truncate(threads);
         }
-        let (rounds, batch_nanos) = if options.quick { (31, 60_000) } else { (151, 200_000) };
+        let (rounds, batch_nanos) = if quick { (31, 60_000) } else { (151, 200_000) };
         let caller = identity::caller()?;
-        Ok(Budget { rounds, batch_nanos, cpus, quick: options.quick, caller, observer })
+        Ok(Budget { rounds, batch_nanos, cpus, quick, caller, observer })
     }
 
     /// The numbers of threads to measure with: one, and, where there are more processors, powers of two up to all.
@@ -241,7 +247,11 @@ impl<'a> Budget<'a> {
     }
 
     /// Times contenders on a workload, in turns.
-    pub(crate) fn series(
+    ///
+    /// # Errors
+    ///
+    /// As [`compare`](Self::compare).
+    pub fn series(
         &self,
         workload: &Workload<'_>,
         contenders: &[&dyn Contender],
@@ -289,23 +299,23 @@ impl<'a> Budget<'a> {
 }
 
 /// What contenders took on a workload.
-pub(crate) struct TimedSeries {
+pub struct TimedSeries {
     /// One for each, in their order.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
     /// What was checked.
-    pub(crate) check: String,
+    pub check: String,
     /// Paths on which they gave different answers.
     dropped: usize,
 }
 
 impl TimedSeries {
     /// True if a checked answer was wrong.
-    pub(crate) fn wrong(&self) -> bool {
+    pub fn wrong(&self) -> bool {
         self.series.iter().any(|series| self.wrong_of(series))
     }
 
     /// True if it was an answer of this one, as far as one can tell whose.
-    pub(crate) fn wrong_of(&self, series: &Series) -> bool {
+    pub fn wrong_of(&self, series: &Series) -> bool {
         self.dropped > 0 || series.wrong_batches > 0
     }
 }

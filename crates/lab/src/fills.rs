@@ -9,8 +9,8 @@ use rcuwalk_sync::fill;
 use rcuwalk_sync::slab::POLICY_VARIABLE;
 use serde::Serialize;
 
-use crate::error::Error;
-use crate::table::{Style, new_table, right};
+use rcuwalk_bench::Error;
+use rcuwalk_bench::table::{Style, new_table, right};
 
 /// What one place cleared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -94,9 +94,9 @@ impl Program {
 /// once, as the operator wants it, where [`POLICY_VARIABLE`] is set, which overrules both.
 ///
 /// ```
-/// let report = rcuwalk_bench::fills::run(true)?;
+/// let report = rcuwalk_lab::fills::run(true)?;
 /// assert!(report.rows.iter().any(|row| row.site == "pages: hole"));
-/// let names = |row: &&rcuwalk_bench::fills::Row| row.site == "names";
+/// let names = |row: &&rcuwalk_lab::fills::Row| row.site == "names";
 /// assert!(report.rows.iter().filter(names).all(|row| row.init_on_alloc == "force"), "they opted out");
 /// # Ok::<(), rcuwalk_bench::Error>(())
 /// ```

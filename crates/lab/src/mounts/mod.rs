@@ -15,13 +15,13 @@ use std::thread;
 
 use serde::Serialize;
 
-use crate::error::Error;
-use crate::machine::Machine;
-use crate::measure::quantile;
-use crate::report::rounded;
-use crate::run::Observer;
-use crate::table::{Style, new_table, right};
-use crate::tree::Mount;
+use rcuwalk_bench::Error;
+use rcuwalk_bench::machine::Machine;
+use rcuwalk_bench::measure::quantile;
+use rcuwalk_bench::report::rounded;
+use rcuwalk_bench::run::Observer;
+use rcuwalk_bench::table::{Style, new_table, right};
+use rcuwalk_bench::tree::Mount;
 
 use programs::Programs;
 use work::{Call, Files};
