@@ -23,6 +23,8 @@
 //! # Ok::<(), Errno>(())
 //! ```
 //!
+//! The [guide] shows the first steps, [`fs`] files as [`std::fs`] has them.
+//!
 //! Lookups are lockless: they take no lock and no reference and write no shared memory, however many threads make them
 //! (see `docs/pathwalk.md` in the repository). The crate makes no system call of its own but to ask for the time and for
 //! memory.
@@ -36,6 +38,8 @@ mod dcache;
 mod exec;
 mod file;
 pub mod fs;
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 mod kernel;
 mod mount;
 mod namei;
