@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod disk;
 mod error;
 mod live;
 #[cfg(test)]
@@ -67,9 +68,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn of(db: &Db, path: &Path) -> Outcome<Summary> {
+    fn of(db: &Db, file_bytes: u64) -> Outcome<Summary> {
         let state = &db.state;
-        let file_bytes = std::fs::metadata(path)?.len();
         Ok(Summary {
             version: state.version,
             commits: state.commit,
@@ -78,7 +78,7 @@ impl Summary {
             names: state.counts[Kind::Name as usize],
             chunks: state.counts[Kind::Chunk as usize],
             file_bytes,
-            free_bytes: db.free(file_bytes)?,
+            free_bytes: file_bytes.saturating_sub(db.used()?),
         })
     }
 }
@@ -96,12 +96,11 @@ pub const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 /// [`Error::Io`]; [`Error::Engine`] with `EBUSY` if the file system is kept in an image already, which has it.
 pub fn save(vfs: &Vfs, path: &Path) -> Result<Summary> {
     let write = || -> Outcome<Summary> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::NamedTempFile::new_in(dir)?;
-        let (mut db, changes, _) = live::write_new(file.reopen()?, vfs)?;
+        let file = tempfile::NamedTempFile::new_in(disk::dir_of(path))?;
+        let (_, mut db, changes, _) = live::write_new(file.reopen()?, path, vfs)?;
         drop(changes);
         db.compact()?;
-        let summary = Summary::of(&db, file.path())?;
+        let summary = Summary::of(&db, file.as_file().metadata()?.len())?;
         db.close()?;
         file.persist(path).map_err(|e| e.error)?;
         live::sync_dir(path)?;
@@ -119,7 +118,7 @@ pub fn load(path: &Path, vfs: &Vfs, contents: Contents) -> Result<(Summary, Inve
     let read = || {
         let db = look(path)?;
         let (_, inventory) = distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader(), contents))?;
-        Ok((Summary::of(&db, path)?, inventory))
+        Ok((Summary::of(&db, std::fs::metadata(path)?.len())?, inventory))
     };
     read().map_err(|fault: Fault| fault.at(path))
 }

@@ -1,12 +1,12 @@
 //! A file system that is kept in an image while it is used.
 
 use crate::Summary;
+use crate::disk::{Disk, OnDisk, dir_of};
 use crate::error::{Error, Fault, Outcome, Result};
-use crate::store::{AtPath, Db, Opener, Pending};
+use crate::store::{self, Db, Opener, Pending};
 use crate::tree::{self, Contents};
 use rcuwalk::changes::{Backing, Changes, Drained};
 use rcuwalk::{Errno, Vfs};
-use redb::backends::FileBackend;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,7 @@ struct Shared {
     turn: Mutex<Turn>,
     turned: Condvar,
     keeper: Mutex<Keeper>,
+    account: Mutex<Account>,
     stopped: Mutex<bool>,
     stop: Condvar,
 }
@@ -81,6 +82,29 @@ struct Turn {
     running: bool,
     result: std::result::Result<(), Errno>,
 }
+
+/// What is granted to changes, out of what is reserved on the disk. Locked before anything in the engine.
+#[derive(Debug, Default)]
+struct Account {
+    /// What the changes cost that were told and are not committed yet.
+    committing: u64,
+    /// Bytes of records that went since the file was last made compact.
+    freed: u64,
+    /// How many make it worth it.
+    worth: u64,
+}
+
+/// So many bytes of records that went make it worth to try to make the file smaller; twice as many if that did not help.
+const WORTH: u64 = 64 << 10;
+
+/// Reserved beside what changes cost: for the store's own records, and for what others take of the room that is given up.
+const MARGIN: u64 = 2 << 20;
+/// Reserved for changes at least.
+const AT_LEAST: u64 = 1 << 20;
+/// Reserved for changes while there are none.
+const AT_REST: u64 = 16 << 20;
+/// The most that changes may cost before they are committed. It is what could be needed and far more than is.
+const AT_MOST: u64 = 256 << 20;
 
 /// The file, and what is on its way there.
 #[derive(Debug)]
@@ -109,10 +133,10 @@ impl Live {
         let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = open.map_err(|e| fault(e.into()))?;
         // What exists was ours to make, and is of no use half made.
-        write_new(file, vfs)
-            .and_then(|(db, changes, drained)| {
+        write_new(file, path, vfs)
+            .and_then(|(disk, db, changes, drained)| {
                 sync_dir(path)?;
-                Ok(Live::start(path, db, changes, drained, Box::new(AtPath(path.into())), options))
+                Ok(Live::start(path, db, changes, drained, Box::new(disk), options))
             })
             .map_err(|e| {
                 let _ = std::fs::remove_file(path);
@@ -127,9 +151,13 @@ impl Live {
     ///
     /// All of [`Error`]. `vfs` is to be dropped then.
     pub fn open(path: &Path, vfs: &Vfs, options: &Options) -> Result<Live> {
-        let opener = AtPath(path.into());
-        let (db, changes, drained) = load_watched(&opener, vfs).map_err(|fault| fault.at(path))?;
-        Ok(Live::start(path, db, changes, drained, Box::new(opener), options))
+        let open = || {
+            let disk = store::at(path)?;
+            let (db, changes, drained) = load_watched(&disk, vfs)?;
+            Ok((disk, db, changes, drained))
+        };
+        let (disk, db, changes, drained) = open().map_err(|fault: Fault| fault.at(path))?;
+        Ok(Live::start(path, db, changes, drained, Box::new(disk), options))
     }
 
     pub(crate) fn start(
@@ -149,10 +177,12 @@ impl Live {
             turn: Mutex::new(Turn { started: 0, done: 0, running: false, result: Ok(()) }),
             turned: Condvar::new(),
             keeper: Mutex::new(keeper),
+            account: Mutex::new(Account { worth: WORTH, ..Account::default() }),
             stopped: Mutex::new(false),
             stop: Condvar::new(),
         });
-        shared.set_limit();
+        shared.changes.set_limit(options.unsaved_bytes);
+        shared.extend();
         shared.changes.set_backing(Arc::clone(&shared) as Arc<dyn Backing>);
         let theirs = Arc::clone(&shared);
         // Without the thread nothing is lost but what nobody asked to be durable.
@@ -184,7 +214,8 @@ impl Live {
     pub fn summary(&self) -> Result<Summary> {
         let keeper = locked(&self.shared.keeper);
         let db = keeper.db.as_ref().ok_or_else(|| self.shared.error(Errno::EIO))?;
-        Summary::of(db, &self.shared.path).map_err(|fault| fault.at(&self.shared.path))
+        let summary = self.shared.file_bytes().and_then(|bytes| Summary::of(db, bytes));
+        summary.map_err(|fault| fault.at(&self.shared.path))
     }
 
     /// Commits what is left and closes the file. The file system goes on, and nothing keeps it.
@@ -207,7 +238,10 @@ impl Live {
         }
         let synced = self.sync();
         self.shared.changes.stop();
-        let closed = locked(&self.shared.keeper).db.take().map_or(Ok(()), Db::close);
+        let mut closed = locked(&self.shared.keeper).db.take().map_or(Ok(()), Db::close);
+        if let Some(disk) = self.shared.opener.disk() {
+            closed = closed.and(disk.release_beyond(0).map_err(Fault::from));
+        }
         synced.and(closed.map_err(|fault| fault.at(&self.shared.path)))
     }
 }
@@ -240,6 +274,19 @@ impl Backing for Shared {
         }
         turn.result
     }
+
+    fn make_room(&self) {
+        if self.changes.needed() < AT_MOST && self.extend() {
+            return;
+        }
+        // What is committed needs no room any more. If it fails, calls that take space learn why.
+        let _ = self.sync();
+        if !self.extend() && self.compact() {
+            let helped = self.extend();
+            let mut account = locked(&self.account);
+            account.worth = if helped { WORTH } else { account.worth.saturating_mul(2) };
+        }
+    }
 }
 
 impl Shared {
@@ -252,7 +299,9 @@ impl Shared {
                 return;
             }
             drop(stopped);
-            if !self.changes.is_empty() || !locked(&self.keeper).pending.is_empty() {
+            if self.changes.is_empty() && locked(&self.keeper).pending.is_empty() {
+                self.rest();
+            } else {
                 // Whoever waits for durability hears of it, and everybody who wants space.
                 let _ = self.sync();
             }
@@ -263,13 +312,22 @@ impl Shared {
     fn commit(&self) -> rcuwalk::Result<()> {
         let mut keeper = locked(&self.keeper);
         let Keeper { pending, drained, .. } = &mut *keeper;
-        // After a commit that failed, what came since goes with it: it may be what makes room.
-        *drained = self.changes.drain(|change| tree::record(change, &mut |op| pending.push(op)));
+        {
+            let mut account = locked(&self.account);
+            // After a commit that failed, what came since goes with it: it may be what makes room.
+            *drained = self.changes.drain(|change| tree::record(change, &mut |op| pending.push(op)));
+            account.committing = account.committing.saturating_add(drained.cost);
+        }
         match self.commit_pending(&mut keeper) {
-            Ok(()) => {
+            Ok(freed) => {
                 keeper.error = None;
                 self.changes.set_refusal(None);
-                self.set_limit();
+                {
+                    let mut account = locked(&self.account);
+                    account.committing = 0;
+                    account.freed += freed;
+                }
+                self.extend();
                 Ok(())
             }
             Err(fault) => {
@@ -284,29 +342,72 @@ impl Shared {
         }
     }
 
-    fn commit_pending(&self, keeper: &mut Keeper) -> Outcome<()> {
+    fn commit_pending(&self, keeper: &mut Keeper) -> Outcome<u64> {
         if keeper.pending.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         if keeper.db.is_none() {
             keeper.db = Some(self.opener.open()?);
         }
-        let Keeper { db: Some(db), pending, drained, .. } = keeper else { return Ok(()) };
-        db.commit(|writer| {
+        let Keeper { db: Some(db), pending, drained, .. } = keeper else { return Ok(0) };
+        let freed = db.commit(|writer| {
             pending.apply(writer)?;
             Ok((drained.next_key, drained.next_ino))
         })?;
         pending.clear();
-        Ok(())
+        Ok(freed)
     }
 
-    /// Where the disk is nearly full, writers commit sooner, so that they hear of it and not fsync later.
-    fn set_limit(&self) {
-        /// What commits need beside the contents.
-        const SPARE: u64 = 16 << 20;
-        let room =
-            rustix::fs::statvfs(&self.path).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-        self.changes.set_limit(self.options.unsaved_bytes.min(room.saturating_sub(SPARE) / 4));
+    /// Reserves on the disk what the changes that wait may cost, and some more, and grants it to them. Whether it was to be had.
+    fn extend(&self) -> bool {
+        let account = locked(&self.account);
+        let Some(disk) = self.opener.disk() else { return true };
+        let (fixed, needed) = (account.committing + MARGIN, self.changes.needed());
+        let reserve = |bytes: u64| disk.reserve(fixed.saturating_add(bytes)).saturating_sub(fixed);
+        let mut granted = reserve(needed.saturating_mul(2).min(AT_MOST).max(needed).max(AT_LEAST));
+        if granted < needed {
+            granted = reserve(needed);
+        }
+        self.changes.grant(granted);
+        granted >= needed
+    }
+
+    /// Makes the file as small as it can be, if enough went to be worth it. Whether it did.
+    fn compact(&self) -> bool {
+        let mut keeper = locked(&self.keeper);
+        let mut account = locked(&self.account);
+        let Some(db) = &mut keeper.db else { return false };
+        if account.freed < account.worth {
+            return false;
+        }
+        account.freed = 0;
+        let compacted = db.compact().is_ok();
+        if !compacted {
+            // As after any failed write; the next commit opens it again, and tells what is wrong.
+            keeper.db = None;
+        }
+        compacted
+    }
+
+    /// Gives back what was reserved for more changes than there are now.
+    fn rest(&self) {
+        let account = locked(&self.account);
+        let Some(disk) = self.opener.disk() else { return };
+        if disk.reserved() <= MARGIN + AT_REST || account.committing != 0 {
+            return;
+        }
+        self.changes.grant(AT_REST);
+        // Whoever comes from here on, and needs more, waits for the account.
+        if self.changes.needed() == 0 {
+            // It stays reserved where that does not work.
+            let _ = disk.release_beyond(MARGIN + AT_REST);
+        }
+        drop(account);
+        self.extend();
+    }
+
+    fn file_bytes(&self) -> Outcome<u64> {
+        self.opener.disk().map_or(Ok(0), |disk| Ok(disk.len()?))
     }
 
     fn error(&self, errno: Errno) -> Error {
@@ -315,11 +416,12 @@ impl Shared {
 }
 
 /// Writes a whole tree into a new file.
-pub(crate) fn write_new(file: File, vfs: &Vfs) -> Outcome<(Db, Changes, Drained)> {
-    let mut db = Db::create(FileBackend::new(file)?)?;
+pub(crate) fn write_new(file: File, path: &Path, vfs: &Vfs) -> Outcome<(Arc<Disk>, Db, Changes, Drained)> {
+    let disk = Arc::new(Disk::new(file, path)?);
+    let mut db = Db::create(OnDisk(Arc::clone(&disk)))?;
     let changes = vfs.loader().watch(vfs, &[], 0)?;
     let drained = fill(&mut db, &changes)?;
-    Ok((db, changes, drained))
+    Ok((disk, db, changes, drained))
 }
 
 /// Commits everything that is to tell, piece by piece as it is told: a whole tree is not held in memory twice.
@@ -347,15 +449,11 @@ pub(crate) fn load_watched(opener: &dyn Opener, vfs: &Vfs) -> Outcome<(Db, Chang
     let (known, _) =
         crate::store::distrusting(|| tree::load(&db.read()?, &db.state, &mut loader, Contents::Keep))?;
     let changes = loader.watch(vfs, &known, db.state.next_key)?;
-    let drained = Drained { next_key: db.state.next_key, next_ino: db.state.next_ino };
+    let drained = Drained { next_key: db.state.next_key, next_ino: db.state.next_ino, cost: 0 };
     Ok((db, changes, drained))
 }
 
 /// Makes the name of a file durable.
 pub(crate) fn sync_dir(path: &Path) -> Outcome<()> {
-    let dir = match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    Ok(File::open(dir)?.sync_all()?)
+    Ok(File::open(dir_of(path))?.sync_all()?)
 }

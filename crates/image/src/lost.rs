@@ -109,6 +109,10 @@ impl Opener for Disk {
     fn open(&self) -> Outcome<Db> {
         Db::open(self.clone())
     }
+
+    fn disk(&self) -> Option<&crate::disk::Disk> {
+        None
+    }
 }
 
 fn start(disk: &Disk, vfs: &Vfs) -> Live {

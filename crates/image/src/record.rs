@@ -3,6 +3,8 @@
 //! `docs/image.md` describes the format; a change here is a new version there.
 
 use crate::error::{Fault, Outcome};
+// Pages of a chunk: with key and checksum that many fill eight pages of the store nearly, which gives values room by powers of two.
+pub(crate) use rcuwalk::changes::CHUNK_PAGES;
 use rcuwalk::changes::{FileData, PAGE_SIZE, PageState};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -12,9 +14,6 @@ use twox_hash::XxHash3_64;
 pub(crate) const FORMAT: &str = "rcuwalk tree image";
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
-/// Pages of a chunk of contents. With key and checksum that many fill eight pages of the store nearly, which gives values
-/// room by powers of two.
-pub(crate) const CHUNK_PAGES: u64 = 7;
 /// Contents whose encoding is no longer lie in the node's own record.
 const INLINE_MAX: usize = 1024;
 const SUM_SIZE: usize = size_of::<u64>();

@@ -1,9 +1,9 @@
 //! The file: opening it, reading its records, and changing them all at once or not at all.
 
+use crate::disk::{Disk, OnDisk};
 use crate::error::{Fault, Outcome};
 use crate::overlay::Overlay;
 use crate::record::{FORMAT, Kind, State, VERSION, decode, describe, encode, seal, seal_of};
-use redb::backends::FileBackend;
 use redb::{
     Builder, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
     StorageBackend, Table, TableDefinition, WriteTransaction,
@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -88,19 +89,25 @@ pub(crate) struct Db {
 /// Makes a backend anew, for opening and for opening again after a write has failed.
 pub(crate) trait Opener: std::fmt::Debug + Send + Sync {
     fn open(&self) -> Outcome<Db>;
+
+    /// The disk below, if room can be reserved there.
+    fn disk(&self) -> Option<&Disk>;
 }
 
-/// The image file at a path.
-#[derive(Debug)]
-pub(crate) struct AtPath(pub(crate) std::path::PathBuf);
-
-impl Opener for AtPath {
+impl Opener for Arc<Disk> {
     fn open(&self) -> Outcome<Db> {
-        Db::open(patiently(|| {
-            let file = not_empty(OpenOptions::new().read(true).write(true).open(&self.0)?)?;
-            Ok(FileBackend::new(file)?)
-        })?)
+        patiently(|| Db::open(OnDisk(Arc::clone(self))))
     }
+
+    fn disk(&self) -> Option<&Disk> {
+        Some(self)
+    }
+}
+
+/// The image file at a path, to be changed.
+pub(crate) fn at(path: &Path) -> Outcome<Arc<Disk>> {
+    let file = not_empty(OpenOptions::new().read(true).write(true).open(path)?)?;
+    Ok(Arc::new(Disk::new(file, path)?))
 }
 
 /// For how long an image that somebody else has open is waited for: umount(8) returns before the process that served the mount has
@@ -178,17 +185,19 @@ impl Db {
         Ok(Reader { tables: [node?, name?, chunk?] })
     }
 
-    /// Makes changes, all of them or, if it fails, none; durable once this returns.
+    /// Makes changes, all of them or, if it fails, none; durable once this returns. Gives the bytes of records that are no more.
     pub(crate) fn commit(
         &mut self,
         next: impl FnOnce(&mut Writer<'_>) -> Outcome<(u64, u64)>,
-    ) -> Outcome<()> {
+    ) -> Outcome<u64> {
         let txn: WriteTransaction = self.db.begin_write()?;
         let mut state = self.state.clone();
         let [node, name, chunk] = Kind::ALL.map(|kind| txn.open_table(definition(kind)));
-        let mut writer = Writer { tables: [node?, name?, chunk?], counts: state.counts, sum: state.sum };
+        let mut writer =
+            Writer { tables: [node?, name?, chunk?], counts: state.counts, sum: state.sum, freed: 0 };
         (state.next_key, state.next_ino) = next(&mut writer)?;
         (state.counts, state.sum) = (writer.counts, writer.sum);
+        let freed = writer.freed;
         drop(writer);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         state.time = (now.as_secs() as i64, now.subsec_nanos());
@@ -197,15 +206,15 @@ impl Db {
         txn.open_table(STATE)?.insert(STATE_KEY, &value[..])?;
         txn.commit()?;
         self.state = state;
-        Ok(())
+        Ok(freed)
     }
 
-    /// Bytes of the file that no record takes.
-    pub(crate) fn free(&self, len: u64) -> Outcome<u64> {
+    /// Bytes that records take in the file.
+    pub(crate) fn used(&self) -> Outcome<u64> {
         let txn = self.db.begin_write()?;
         let stats = txn.stats()?;
         txn.abort()?;
-        Ok(len.saturating_sub(stats.allocated_pages() * stats.page_size() as u64))
+        Ok(stats.allocated_pages() * stats.page_size() as u64)
     }
 
     /// Makes the file as small as it can be.
@@ -299,6 +308,7 @@ pub(crate) struct Writer<'t> {
     tables: [Records<'t>; 3],
     counts: [u64; 3],
     sum: u64,
+    freed: u64,
 }
 
 impl Writer<'_> {
@@ -320,24 +330,28 @@ impl Writer<'_> {
     }
 
     fn delete(&mut self, kind: Kind, key: &[u8]) -> Outcome<()> {
-        let old = self.tables[kind as usize].remove(key)?;
-        if let Some(old) = old.map(|old| seal_of(old.value())) {
-            self.forget(kind, old);
-        }
+        let old = self.tables[kind as usize].remove(key)?.map(|old| measure(old.value()));
+        old.into_iter().for_each(|old| self.forget(kind, old));
         Ok(())
     }
 
     fn delete_range(&mut self, kind: Kind, from: &[u8], to: &[u8]) -> Outcome<()> {
         let mut gone = Vec::new();
         for entry in self.tables[kind as usize].extract_from_if::<&[u8], _>(from..to, |_, _| true)? {
-            gone.push(seal_of(entry?.1.value()));
+            gone.push(measure(entry?.1.value()));
         }
-        gone.into_iter().for_each(|seal| self.forget(kind, seal));
+        gone.into_iter().for_each(|old| self.forget(kind, old));
         Ok(())
     }
 
-    fn forget(&mut self, kind: Kind, seal: u64) {
+    fn forget(&mut self, kind: Kind, (seal, bytes): (u64, u64)) {
+        self.freed += bytes;
         self.sum = self.sum.wrapping_sub(seal);
         self.counts[kind as usize] = self.counts[kind as usize].saturating_sub(1);
     }
+}
+
+/// The checksum of a record that goes, and its bytes.
+fn measure(value: &[u8]) -> (u64, u64) {
+    (seal_of(value), value.len() as u64)
 }

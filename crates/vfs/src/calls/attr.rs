@@ -74,6 +74,7 @@ impl Task {
     /// Kernel: fs/open.c `chmod_common()`.
     fn chmod_common(&self, place: Path, inode: Handle, mode: u32) -> Result<()> {
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
+        let _room = kernel.watch.admit();
         let (now, mut ns) = (kernel.now(), store.lock());
         self.want_write(place)?;
         let i = store.inode(inode);
@@ -144,6 +145,7 @@ impl Task {
     /// Kernel: fs/open.c `chown_common()`.
     fn chown_common(&self, place: Path, inode: Handle, uid: u32, gid: u32) -> Result<()> {
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
+        let _room = kernel.watch.admit();
         let (now, mut ns) = (kernel.now(), store.lock());
         self.want_write(place)?;
         let i = store.inode(inode);
@@ -203,6 +205,7 @@ impl Task {
     fn utimes_common(&self, place: Path, inode: Handle, times: Option<[Timespec; 2]>) -> Result<()> {
         let wanted = Utimes::parse(times)?;
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
+        let _room = kernel.watch.admit();
         let (now, mut ns) = (kernel.now(), store.lock());
         self.want_write(place)?;
         let i = store.inode(inode);

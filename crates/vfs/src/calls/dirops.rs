@@ -9,6 +9,7 @@ use crate::dcache::Name;
 use crate::dcache::inode::{Inode, RacyAcl, Times, Touch, flags};
 use crate::dcache::store::{InodeInit, Namespace, NsGuard, Store};
 use crate::kernel::trace::Asking;
+use crate::kernel::watch::Room;
 use crate::kernel::{DIRENT_SIZE, EMPTY_DIR_SIZE, Kernel};
 use crate::mount::Path;
 use crate::namei::{At, Last, LastType, Lookup};
@@ -26,6 +27,7 @@ pub(crate) struct Change<'a> {
     mnt: Handle,
     pub(crate) ns: NsGuard<'a>,
     now: Timespec,
+    _room: Option<Room<'a>>,
 }
 
 /// What is to be created.
@@ -53,8 +55,8 @@ impl<'a> Change<'a> {
 
     /// Takes the lock, to see first.
     pub(crate) fn look(kernel: &'a Kernel, cred: &'a Cred, mnt: Handle) -> Self {
-        let now = kernel.now();
-        Change { kernel, cred, mnt, ns: kernel.store.lock(), now }
+        let (room, now) = (kernel.watch.admit(), kernel.now());
+        Change { kernel, cred, mnt, ns: kernel.store.lock(), now, _room: room }
     }
 
     /// Kernel: fs/namespace.c `mnt_want_write()`.
@@ -425,6 +427,11 @@ impl Task {
             }
             self.lookup_held(at, old, lookup, |_| Ok(()))
         })?;
+        let store = &self.kernel.store;
+        let source = store.d_inode(from.dentry);
+        let nameless = store.inode(source).nlink.get() == 0;
+        let bytes = if nameless { store.inode_rest(source).blocks.get().saturating_mul(512) } else { 0 };
+        let _room = self.kernel.watch.admit_whole(bytes);
         let linked = self.filename_create(new_dirfd, new, TrailingSlash::Missing, |change, dir, name| {
             if dir.mnt != from.mnt {
                 return Err(Errno::EXDEV);
@@ -623,6 +630,7 @@ impl Change<'_> {
         if i.nlink.get() == u32::MAX {
             return Err(Errno::EMLINK);
         }
+        kernel.watch.may_grow()?;
         let sb = kernel.mount(self.mnt).sb.get();
         // A file that has no name is counted already.
         let counts = i.nlink.get() != 0;

@@ -67,6 +67,7 @@ impl Task {
         self.want_write(file.path)?;
         self.has_fileattr(&file)?;
         let (kernel, store) = (&*self.kernel, &self.kernel.store);
+        let _room = kernel.watch.admit();
         let (now, mut ns) = (kernel.now(), store.lock());
         let i = store.inode(file.inode);
         if !perm::owner_or_capable(&self.cred, &kernel.attr(file.path.mnt, i)) {

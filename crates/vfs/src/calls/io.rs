@@ -133,6 +133,7 @@ impl Kernel {
 
     /// Sets the size of a regular file.
     fn set_size(&self, mnt: Handle, inode: Handle, size: u64, cred: &Cred) -> Result<()> {
+        let _room = self.watch.admit();
         let contents = {
             let mut ns = self.store.lock();
             let i = self.store.inode(inode);
@@ -269,7 +270,7 @@ impl Task {
         if data.is_empty() {
             return Ok((0, offset));
         }
-        self.change_at(file, offset, |pages, budget, offset, room| {
+        self.change_at(file, offset, data.len(), |pages, budget, offset, room| {
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(budget, offset, &data[..n])?;
             Ok((n, offset + n as u64))
@@ -285,21 +286,22 @@ impl Task {
         let file = self.file(fd)?;
         let offset = offset.map_or(file.pos.get(), |offset| offset as u64);
         self.regular(&file, Way::Write, offset, 1)?;
-        self.change_at(&file, offset, |pages, budget, offset, _| pages.write_fault_at(budget, offset))
+        self.change_at(&file, offset, 1, |pages, budget, offset, _| pages.write_fault_at(budget, offset))
     }
 
-    /// Changes what is at `offset`, or at the end with `O_APPEND`, where so many bytes have room before the limits.
+    /// Changes `len` bytes at most of what is at `offset`, or at the end with `O_APPEND`, where so many bytes have room before the limits.
     fn change_at<R>(
         &self,
         file: &File,
         offset: u64,
+        len: usize,
         change: impl FnOnce(&mut FileData, &PageBudget, u64, u64) -> Result<R>,
     ) -> Result<R> {
         let flags = file.flags.get() as i32;
         let append = flags & O_APPEND != 0;
         let limit = self.fsize_limit().min(MAX_FILE_SIZE);
         let kernel = &*self.kernel;
-        kernel.watch.admit()?;
+        let _room = kernel.watch.admit_contents(len as u64)?;
         let contents = kernel.contents_of(file, true)?.ok_or(Errno::EIO)?;
         let changed = kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| {
             let offset = if append { pages.size() } else { offset };

@@ -92,9 +92,10 @@ impl Task {
         if matches!(how, Falloc::Allocate { .. }) && grows && end > self.fsize_limit() {
             return Err(Errno::EFBIG);
         }
-        if only_allocates {
-            kernel.watch.admit()?;
-        }
+        let _room = match only_allocates {
+            true => kernel.watch.admit_contents(bytes)?,
+            false => kernel.watch.admit(),
+        };
         let contents = kernel.contents_of(&file, true)?.ok_or(Errno::EIO)?;
         kernel.edit_contents(file.path.mnt, file.inode, contents, &self.cred, |pages| match how {
             Falloc::Allocate { keep_size } => pages.fallocate(&contents.budget, start, bytes, keep_size),

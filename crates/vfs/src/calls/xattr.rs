@@ -412,6 +412,10 @@ impl Task {
         flags: i32,
     ) -> Result<()> {
         let kernel = &*self.kernel;
+        // The others are made durable with it.
+        let others =
+            if kernel.watch.is_on() { kernel.store.xattr_bytes(&kernel.store.lock(), inode) } else { 0 };
+        let _room = kernel.watch.admit_whole(others + value.len() as u64);
         let mut ns = kernel.store.lock();
         let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
         if kind == Kind::Caps {
@@ -446,6 +450,7 @@ impl Task {
         }
         kernel.watch.may_grow()?;
         kernel.store_xattr(&mut ns, sb, inode, name, value)?;
+        ns.feed.iter().for_each(|feed| feed.spend((name.len() + value.len()) as u64));
         self.stamp(&mut ns, inode);
         Ok(())
     }
@@ -461,6 +466,7 @@ impl Task {
         let (kernel, user_ns) = (&*self.kernel, self.cred.user_ns());
         let mut acl =
             posix_acl_from_xattr(value, |uid| user_ns.make_kuid(uid), |gid| user_ns.make_kgid(gid))?;
+        let _room = kernel.watch.admit();
         let mut ns = kernel.store.lock();
         let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
         if let (Some(acl), view @ IdView { idmap: Some(_), .. }) = (&mut acl, kernel.id_view(place.mnt)) {
@@ -555,6 +561,7 @@ impl Task {
                 return self.set_acl_xattr(place, inode, ty, b"");
             }
             let kernel = &*self.kernel;
+            let _room = kernel.watch.admit();
             let mut ns = kernel.store.lock();
             kernel.xattr_permission(self, place, inode, kind, Access::Remove)?;
             let allowed = match kind {

@@ -102,9 +102,7 @@ impl Store {
     /// Starts a change of an inode, which ends when the guard is dropped, and notes it for whoever watches changes.
     #[inline]
     pub(crate) fn open_inode(&self, ns: &mut Namespace, inode: Handle) -> SeqWrite<'_> {
-        if let Some(feed) = &mut ns.feed {
-            feed.changed(inode);
-        }
+        self.note_change(ns, inode);
         self.paths.forget_round(ns, self.stamps.advance(inode));
         self.inode(inode).seq.count.write()
     }

@@ -14,7 +14,7 @@ use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::mount::MountState;
 use crate::perm::acl::{Acl, AclEntry};
 use crate::tmpfs::ispace::{CountedXattrs, Xattrs};
-use crate::tmpfs::pages::{FileData, PageBudget};
+use crate::tmpfs::pages::{FileData, PAGE_SIZE, PageBudget};
 use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
@@ -380,8 +380,11 @@ impl Store {
         let words = self.name_words(name)?;
         self.links(parent).count.get();
         self.d_place(ns, dentry, parent, name, words);
-        if let Some(feed) = &mut ns.feed {
-            feed.linked(self.d_inode(parent), self.d_inode(dentry));
+        let (dir, inode) = (self.d_inode(parent), self.d_inode(dentry));
+        if ns.feed.as_mut().is_some_and(|feed| feed.linked(dir, inode)) {
+            // It may have been written to before it had a name.
+            let pages = self.inode_rest(inode).blocks.get() / 8;
+            self.spend_on_record(ns, inode, pages * PAGE_SIZE as u64);
         }
         Ok(())
     }
@@ -737,6 +740,27 @@ impl Store {
         Ok(contents)
     }
 
+    /// Notes that an inode changes, for whoever watches changes.
+    #[inline]
+    pub(crate) fn note_change(&self, ns: &mut Namespace, inode: Handle) {
+        if ns.feed.as_mut().is_some_and(|feed| feed.changed(inode)) {
+            self.spend_on_record(ns, inode, 0);
+        }
+    }
+
+    /// Counts what telling of an inode costs beside what every record does.
+    #[cold]
+    fn spend_on_record(&self, ns: &Namespace, inode: Handle, contents: u64) {
+        let bytes = contents.saturating_add(self.xattr_bytes(ns, inode));
+        ns.feed.iter().for_each(|feed| feed.spend(bytes));
+    }
+
+    /// What the extended attributes of an inode other than ACLs take; bytes.
+    pub(crate) fn xattr_bytes(&self, ns: &Namespace, inode: Handle) -> u64 {
+        let xattrs = self.xattrs(ns, inode).into_iter().flatten();
+        xattrs.map(|(name, value)| (name.len() + value.len()) as u64).sum()
+    }
+
     /// The extended attributes of an inode other than ACLs, if it ever had any.
     pub(crate) fn xattrs<'n>(&self, ns: &'n Namespace, inode: Handle) -> Option<&'n Xattrs> {
         ns.xattrs.get(self.inode_rest(inode).xattrs.get()).map(CountedXattrs::all)
@@ -748,9 +772,7 @@ impl Store {
         ns: &'n mut Namespace,
         inode: Handle,
     ) -> Option<&'n mut CountedXattrs> {
-        if let Some(feed) = &mut ns.feed {
-            feed.changed(inode);
-        }
+        self.note_change(ns, inode);
         ns.xattrs.get_mut(self.inode_rest(inode).xattrs.get())
     }
 

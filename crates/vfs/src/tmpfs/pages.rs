@@ -18,6 +18,8 @@ use std::ops::Range;
 
 /// Bytes of a page.
 pub const PAGE_SIZE: usize = 4096;
+/// Pages that a [`Backing`](crate::kernel::watch::Backing) writes together, and counts for together.
+pub const CHUNK_PAGES: u64 = 7;
 const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
 /// The largest size of a file in bytes: what `loff_t` can say, and tmpfs's `s_maxbytes`.
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
@@ -337,9 +339,9 @@ impl FileData {
         }
     }
 
-    /// Bytes of pages that changed, those beyond the end left out.
-    pub(crate) fn unsaved(&self) -> u64 {
-        self.changed.as_ref().map_or(0, |changed| changed.pages << PAGE_SHIFT)
+    /// Bytes of pages that changed, those beyond the end left out, and in how many chunks a backing writes them at most.
+    pub(crate) fn unsaved(&self) -> (u64, u64) {
+        self.changed.as_ref().map_or((0, 0), |changed| (changed.pages << PAGE_SHIFT, changed.chunks))
     }
 
     /// The pages that changed since this was last asked, ascending.
@@ -465,6 +467,8 @@ struct Changed {
     grain: u32,
     /// How many pages, ranges without an end left out.
     pages: u64,
+    /// Chunks that the ranges touch, counted for each.
+    chunks: u64,
 }
 
 /// The most ranges of pages of one file.
@@ -478,7 +482,7 @@ impl Changed {
         self.insert(pages);
         while self.ranges.len() > MAX_RANGES {
             self.grain += 1;
-            self.pages = 0;
+            (self.pages, self.chunks) = (0, 0);
             for (start, end) in std::mem::take(&mut self.ranges) {
                 self.insert(start..end);
             }
@@ -492,16 +496,23 @@ impl Changed {
         while let Some((&from, &to)) = self.ranges.range(..=end).next_back().filter(|&(_, &to)| to >= start) {
             self.ranges.remove(&from);
             self.pages -= counted(from, to);
+            self.chunks -= chunks(from, to);
             (start, end) = (start.min(from), end.max(to));
         }
         self.ranges.insert(start, end);
         self.pages += counted(start, end);
+        self.chunks += chunks(start, end);
     }
 }
 
 /// The pages of a range, if it has an end that a file can have.
 fn counted(start: u64, end: u64) -> u64 {
     if end > MAX_FILE_SIZE >> PAGE_SHIFT { 0 } else { end - start }
+}
+
+/// The chunks that it touches; of a range without an end the one where it begins, since the others go.
+fn chunks(start: u64, end: u64) -> u64 {
+    if counted(start, end) == 0 { 1 } else { end.div_ceil(CHUNK_PAGES) - start / CHUNK_PAGES }
 }
 
 /// Page and offset within it.

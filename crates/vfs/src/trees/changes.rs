@@ -23,7 +23,7 @@ use crate::kernel::watch::Watch;
 use crate::mount::ROOT_SB;
 use crate::perm::IFLAGS_KEPT;
 use crate::perm::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
-pub use crate::tmpfs::pages::{FileData, MAX_FILE_SIZE, PAGE_SIZE, PageState};
+pub use crate::tmpfs::pages::{CHUNK_PAGES, FileData, MAX_FILE_SIZE, PAGE_SIZE, PageState};
 use crate::trees::loader::{Loader, NewInode, NodeId};
 use rcuwalk_sync::Handle;
 use rcuwalk_sync::lock::{PoisonError, TryLockError};
@@ -85,6 +85,8 @@ pub struct Drained {
     pub next_key: u64,
     /// As [`Loader::next_ino`].
     pub next_ino: u64,
+    /// What the changes that were told cost on the disk at most; bytes.
+    pub cost: u64,
 }
 
 /// The key of the root directory.
@@ -139,7 +141,8 @@ impl Loader<'_> {
             return Err(Errno::EBUSY);
         }
         let store = &kernel.store;
-        let mut feed = Feed { next_key: next_key.max(ROOT_KEY + 1), ..Feed::default() };
+        let costs = Arc::clone(&kernel.watch.costs);
+        let mut feed = Feed { next_key: next_key.max(ROOT_KEY + 1), costs, ..Feed::default() };
         for &(node, key) in known {
             feed.node(store.d_inode(node.handle())).key = key;
         }
@@ -181,6 +184,7 @@ impl Loader<'_> {
         ns.feed = Some(Box::new(feed));
         kernel.watch.unsaved.set(0);
         kernel.watch.limit.set(u64::MAX);
+        kernel.watch.costs.left.set(u64::MAX);
         kernel.watch.on.set(1);
         Ok(Changes { vfs: vfs.clone() })
     }
@@ -195,6 +199,20 @@ impl Changes {
     /// How many bytes of contents may have changed before a writer must make them durable; without limit at first.
     pub fn set_limit(&self, bytes: u64) {
         self.watch().limit.set(bytes);
+    }
+
+    /// How many bytes changes that were not told yet may cost on the disk; without limit at first. What takes more asks the
+    /// backing to [make room](Backing::make_room).
+    pub fn grant(&self, bytes: u64) {
+        let _ns = self.vfs.0.store.lock();
+        let costs = &self.watch().costs;
+        costs.left.set(bytes.saturating_sub(costs.spent.get()));
+    }
+
+    /// How many bytes changes that were not told yet, and calls under way, cost on the disk at most.
+    pub fn needed(&self) -> u64 {
+        let in_flight = self.watch().in_flight();
+        self.watch().costs.spent.get().saturating_add(*in_flight)
     }
 
     /// What calls that take space fail with from now on.
@@ -237,7 +255,7 @@ impl Changes {
             let _gate = kernel.watch.gate.write().unwrap_or_else(PoisonError::into_inner);
             let mut ns = kernel.store.lock();
             let Some(mut feed) = ns.feed.take() else {
-                return Drained { next_key: ROOT_KEY + 1, next_ino: 1 };
+                return Drained { next_key: ROOT_KEY + 1, next_ino: 1, cost: 0 };
             };
             if !feed.listed.iter().all(|&inode| is_quiet(kernel, &ns, inode)) {
                 // A call that began before the watch is writing: it waits for the name space lock.
@@ -248,8 +266,10 @@ impl Changes {
             }
             feed.tell(kernel, &ns, &mut tell);
             kernel.watch.unsaved.set(0);
+            let cost = kernel.watch.costs.spent.get();
+            kernel.watch.costs.spent.set(0);
             let next_ino = ns.mnt.supers.get(ROOT_SB).map_or(1, |sb| sb.next_ino);
-            let drained = Drained { next_key: feed.next_key, next_ino };
+            let drained = Drained { next_key: feed.next_key, next_ino, cost };
             ns.feed = Some(feed);
             return drained;
         }

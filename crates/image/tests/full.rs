@@ -1,0 +1,217 @@
+//! Full disks: what was accepted can be committed, and what was removed stays removed. Without root, which a small disk to fill takes, the
+//! tests say so and pass.
+
+use rcuwalk::uapi::*;
+use rcuwalk::{Cred, Errno, Task, Vfs};
+use rcuwalk_image::{Contents, Live, Options, load};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A small file system of its own.
+struct Disk {
+    dir: TempDir,
+}
+
+impl Disk {
+    fn new(size: &str) -> Option<Disk> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting a small disk needs root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let data = std::ffi::CString::new(format!("size={size}")).unwrap();
+        match mount("none", dir.path(), "tmpfs", MountFlags::empty(), &*data) {
+            Ok(()) => Some(Disk { dir }),
+            Err(e) => {
+                eprintln!("skipped: mounting a small disk: {e}");
+                None
+            }
+        }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("tree.image")
+    }
+
+    /// Somebody else takes all that is left.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.dir.path().join("other")).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        unmount(self.dir.path(), UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// A file system that is larger than the disk, but not than the memory.
+fn vfs() -> Vfs {
+    Vfs::builder().size_limit(96 << 20).inode_limit(100_000).capacity(100_000).build().unwrap()
+}
+
+/// Nothing is committed but when there is no room for more.
+fn lazily() -> Options {
+    Options { interval: Duration::from_secs(3600), ..Options::default() }
+}
+
+/// Writes a file of `size` bytes as far as it is accepted; gives how far.
+fn write(task: &Task, name: &str, size: usize) -> Result<usize, Errno> {
+    let fd = task.open(format!("/{name}").as_bytes(), O_CREAT | O_WRONLY, 0o600)?;
+    let mut done = 0;
+    while done < size {
+        match task.write(fd, &vec![name.len() as u8; (size - done).min(100_000)]) {
+            Ok(n) => done += n,
+            Err(Errno::ENOSPC) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    task.close(fd).unwrap();
+    Ok(done)
+}
+
+/// Makes files until no more is accepted. What was.
+fn fill(task: &Task, sizes: &[usize], prefix: &str) -> BTreeMap<String, usize> {
+    let mut accepted = BTreeMap::new();
+    for (n, size) in (0..1_000_000).zip(sizes.iter().cycle()) {
+        let name = format!("{prefix}{n}");
+        match write(task, &name, *size) {
+            Ok(done) => {
+                accepted.insert(name, done);
+                if done < *size {
+                    return accepted;
+                }
+            }
+            Err(Errno::ENOSPC) => return accepted,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    panic!("there is no end of it");
+}
+
+/// What the image holds.
+fn kept(disk: &Disk) -> BTreeMap<String, usize> {
+    let vfs = vfs();
+    load(&disk.image(), &vfs, Contents::Keep).unwrap();
+    let task = vfs.task(Cred::root());
+    let fd = task.open(b"/", O_RDONLY | O_DIRECTORY, 0).unwrap();
+    let mut entries = Vec::new();
+    while task.getdents(fd, &mut entries, 1000).unwrap() != 0 {}
+    entries.retain(|entry| entry.name[0] != b'.');
+    entries
+        .iter()
+        .map(|entry| {
+            let path = [b"/", &entry.name[..]].concat();
+            let size = task.stat(&path).unwrap().size as usize;
+            (String::from_utf8(entry.name.to_vec()).unwrap(), size)
+        })
+        .collect()
+}
+
+#[test]
+fn what_was_accepted_is_committed_when_the_disk_is_full() {
+    for sizes in [&[0][..], &[100], &[3000], &[40_000], &[2_000_000], &[10, 5000, 300_000]] {
+        let Some(disk) = Disk::new("24m") else { return };
+        let vfs = vfs();
+        let live = Live::create(&disk.image(), &vfs, &lazily()).unwrap();
+        let task = vfs.task(Cred::root());
+        let accepted = fill(&task, sizes, "f");
+        let bytes: usize = accepted.values().sum();
+        assert!(sizes.iter().max() < Some(&3000) || bytes > 8 << 20, "{sizes:?}: {bytes} bytes fit");
+        // Whatever is left, others may have it.
+        disk.fill();
+        live.close().unwrap();
+        assert!(kept(&disk) == accepted, "{sizes:?}");
+    }
+}
+
+#[test]
+fn what_others_take_is_not_what_was_reserved() {
+    let Some(disk) = Disk::new("24m") else { return };
+    let vfs = vfs();
+    let live = Live::create(&disk.image(), &vfs, &lazily()).unwrap();
+    disk.fill();
+    let task = vfs.task(Cred::root());
+    let accepted = fill(&task, &[10, 2000, 50_000], "f");
+    assert!(accepted.len() > 3, "{accepted:?}");
+    let dirs = (0..10_000).take_while(|n| task.mkdir(format!("/d{n}").as_bytes(), 0o700).is_ok()).count();
+    assert!(dirs < 10_000, "there is no end of it");
+    live.close().unwrap();
+    let mut kept = kept(&disk);
+    kept.retain(|name, _| name.starts_with('f'));
+    assert_eq!(kept, accepted);
+}
+
+#[test]
+fn what_was_removed_stays_removed_and_makes_room() {
+    for sizes in [&[0][..], &[3000], &[40_000], &[10, 5000, 300_000]] {
+        let Some(disk) = Disk::new("24m") else { return };
+        let vfs = vfs();
+        let live = Live::create(&disk.image(), &vfs, &lazily()).unwrap();
+        let task = vfs.task(Cred::root());
+        let mut expected = fill(&task, sizes, "f");
+        disk.fill();
+        for name in expected.keys().step_by(2).cloned().collect::<Vec<_>>() {
+            task.unlink(format!("/{name}").as_bytes()).unwrap();
+            expected.remove(&name);
+        }
+        let more = fill(&task, sizes, "more");
+        assert!(more.len() * 4 > expected.len(), "{sizes:?}: {} after {}", more.len(), expected.len());
+        expected.extend(more);
+        task.rename(b"/more0", b"/f0").unwrap();
+        let size = expected.remove("more0").unwrap();
+        expected.insert("f0".into(), size);
+        live.close().unwrap();
+        assert!(kept(&disk) == expected, "{sizes:?}");
+    }
+}
+
+#[test]
+fn a_file_gets_a_name_only_where_there_is_room_for_it() {
+    let Some(disk) = Disk::new("24m") else { return };
+    let vfs = vfs();
+    let live = Live::create(&disk.image(), &vfs, &lazily()).unwrap();
+    let task = vfs.task(Cred::root());
+    let large = task.open(b"/", O_TMPFILE | O_RDWR, 0o600).unwrap();
+    for _ in 0..10 {
+        task.write(large, &[1; 1 << 20]).unwrap();
+    }
+    // It has no name: nothing of it is kept, and nothing waits.
+    live.sync().unwrap();
+    disk.fill();
+    assert_eq!(task.linkat(large, b"", AT_FDCWD, b"/large", AT_EMPTY_PATH), Err(Errno::ENOSPC));
+    std::fs::remove_file(disk.dir.path().join("other")).unwrap();
+    assert_eq!(task.linkat(large, b"", AT_FDCWD, b"/large", AT_EMPTY_PATH), Ok(()));
+    disk.fill();
+    let mut attributes = 0;
+    while task.setxattr(b"/large", format!("user.{attributes}").as_bytes(), &[2; 4000], 0) == Ok(()) {
+        attributes += 1;
+        if attributes == 100 {
+            break;
+        }
+    }
+    live.close().unwrap();
+    assert_eq!(kept(&disk), BTreeMap::from([("large".to_owned(), 10 << 20)]));
+}
+
+#[test]
+fn reserved_space_is_given_back() {
+    let Some(disk) = Disk::new("64m") else { return };
+    let vfs = vfs();
+    let live = Live::create(&disk.image(), &vfs, &lazily()).unwrap();
+    let task = vfs.task(Cred::root());
+    write(&task, "f", 1 << 20).unwrap();
+    live.sync().unwrap();
+    let used = || {
+        let fs = rustix::fs::statvfs(disk.dir.path()).unwrap();
+        (fs.f_blocks - fs.f_bfree) * fs.f_frsize
+    };
+    assert!(used() > 3 << 20, "{} bytes are reserved", used());
+    live.close().unwrap();
+    assert!(used() < 3 << 20, "{} bytes stay", used());
+}
