@@ -219,3 +219,25 @@ fn a_full_disk_is_told_of() {
     umount(point);
     assert!(server.wait().unwrap().success());
 }
+
+/// The server must ask nothing of the mount that waits for it.
+#[test]
+fn an_image_may_lie_below_its_own_mount_point() {
+    if !possible() {
+        return;
+    }
+    let point = tempfile::tempdir().unwrap();
+    let (image, f) = (point.path().join("t.image"), point.path().join("f"));
+    let _unmounts = Unmounts(point.path());
+    for text in ["one", "two"] {
+        let output = rcuwalk(["mount", "--image"]).arg(&image).arg(point.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        fs::write(&f, text).unwrap();
+        // A file system that hangs does so for ever.
+        let synced = Command::new("timeout").args(["-k", "1", "20", "sync"]).arg(&f).status().unwrap();
+        assert!(synced.success(), "{synced}");
+        umount(point.path());
+        let kept = rcuwalk(["ls"]).arg(&image).output().unwrap();
+        assert!(stdout(&kept).contains('f'), "{}", stderr(&kept));
+    }
+}
