@@ -98,7 +98,7 @@ struct Account {
 const WORTH: u64 = 64 << 10;
 
 /// Reserved beside what changes cost: for the store's own records, and for what others take of the room that is given up.
-const MARGIN: u64 = 2 << 20;
+const MARGIN: u64 = 256 << 10;
 /// Reserved for changes at least.
 const AT_LEAST: u64 = 1 << 20;
 /// Reserved for changes while there are none.

@@ -26,9 +26,8 @@ pub trait Backing: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// The most that a call costs beside contents: a rename has two names, two directories, two files and what is gone, and an extended
-/// attribute may be long; bytes.
-const CALL_BYTES: u64 = 256 << 10;
+/// The most that a call costs beside contents: a rename has two names, two directories, two files and what is gone; bytes.
+const CALL_BYTES: u64 = 128 << 10;
 
 /// What a call under way may cost.
 #[derive(Debug)]
