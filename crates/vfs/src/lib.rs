@@ -25,8 +25,9 @@
 //!
 //! The [guide] shows the first steps, [`fs`] files as [`std::fs`] has them.
 //!
-//! Lookups are lockless: they take no lock and no reference and write no shared memory, however many threads make them
-//! (see `docs/pathwalk.md` in the repository). The crate makes no system call of its own but to ask for the time and for
+//! Lookups are lockless: they wait for no lock and take no reference, however many threads make them. A repeated one writes no
+//! shared memory; the first two of a path leave a mark and an entry (see `docs/pathwalk.md` in the repository). The crate
+//! makes no system call of its own but to ask for the time and for
 //! memory.
 #![forbid(unsafe_code)]
 

@@ -45,10 +45,9 @@ impl Stamps {
         self.at(slot).set(stamp);
     }
 
-    /// Makes every copy of the slot look old, and tells the stamp. The caller has the name space lock, and opens a count of
-    /// the slot next.
+    /// Makes every copy of the slot look old, and tells the stamp. The caller opens a count of the slot next.
     #[inline]
-    fn advance(&self, slot: Handle) -> u32 {
+    fn advance(&self, _: &Namespace, slot: Handle) -> u32 {
         let stamp = self.at(slot);
         let next = stamp.get().wrapping_add(2);
         stamp.set(next);
@@ -95,7 +94,7 @@ impl Store {
     /// Starts a change of a dentry, which ends when the guard is dropped.
     #[inline]
     pub(crate) fn open_dentry(&self, ns: &Namespace, dentry: Handle) -> SeqWrite<'_> {
-        self.paths.forget_round(ns, self.stamps.advance(dentry));
+        self.paths.forget_round(ns, self.stamps.advance(ns, dentry));
         self.dentry(dentry).seq.count.write()
     }
 
@@ -103,7 +102,7 @@ impl Store {
     #[inline]
     pub(crate) fn open_inode(&self, ns: &mut Namespace, inode: Handle) -> SeqWrite<'_> {
         self.note_change(ns, inode);
-        self.paths.forget_round(ns, self.stamps.advance(inode));
+        self.paths.forget_round(ns, self.stamps.advance(ns, inode));
         self.inode(inode).seq.count.write()
     }
 }

@@ -49,6 +49,13 @@ pub enum WalkMode {
     RefOnly,
 }
 
+impl WalkMode {
+    /// The mode that this one amounts to: the whole-path table skips the checks that a hook would be asked in.
+    pub(super) fn if_hooked(self, hooked: bool) -> WalkMode {
+        if hooked && self == WalkMode::Direct { WalkMode::Rcu } else { self }
+    }
+}
+
 /// Why a lockless walk gave up. Not an answer; counted, and the walk is made again holding references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -84,14 +91,11 @@ impl Bail {
 /// The bit of `walk_mode` beside [`WalkMode::RefOnly`]: a recording runs, which also keeps walks from being lockless.
 const RECORDING: u32 = 4;
 
-/// The bit that keeps walks from being [direct](WalkMode::Direct) for good: a hook is to be asked.
-const HOOKED: u32 = 8;
-
 /// What all tasks share.
 pub(crate) struct Kernel {
     pub(crate) store: Store,
     pub(crate) mounts: MountTable,
-    /// A [`WalkMode`], [`RECORDING`] and [`HOOKED`].
+    /// A [`WalkMode`] and [`RECORDING`]; never [direct](WalkMode::Direct) where a hook is to be asked.
     walk_mode: Racy32,
     pub(crate) security: Option<Box<dyn Security>>,
     /// Whether file systems that are mounted later have the "may search" bit, unless they say otherwise.
@@ -144,10 +148,9 @@ impl Kernel {
     pub(crate) fn walk_mode(&self) -> WalkMode {
         const DIRECT: u32 = WalkMode::Direct as u32;
         const RCU: u32 = WalkMode::Rcu as u32;
-        const HOOKED_RCU: u32 = HOOKED | RCU;
         match self.walk_mode.get() {
             DIRECT => WalkMode::Direct,
-            RCU | HOOKED..=HOOKED_RCU => WalkMode::Rcu,
+            RCU => WalkMode::Rcu,
             // Also whenever a recording runs.
             _ => WalkMode::RefOnly,
         }

@@ -15,7 +15,7 @@ use crate::kernel::security::Security;
 use crate::kernel::sysctl::Settings;
 use crate::kernel::trace::Recorder;
 use crate::kernel::watch::Watch;
-use crate::kernel::{Bail, Clock, EMPTY_DIR_SIZE, HOOKED, Kernel, RECORDING, WalkMode};
+use crate::kernel::{Bail, Clock, EMPTY_DIR_SIZE, Kernel, RECORDING, WalkMode};
 use crate::mount::{self, MountTable, Path, ROOT_MOUNT, ROOT_SB};
 use crate::perm::Protected;
 use crate::tmpfs::ispace::InodeSpace;
@@ -282,7 +282,7 @@ impl VfsBuilder {
         let mut kernel = Kernel {
             store,
             mounts,
-            walk_mode: Racy32::new(WalkMode::default() as u32 | if hooked { HOOKED } else { 0 }),
+            walk_mode: Racy32::new(WalkMode::default().if_hooked(hooked) as u32),
             security: self.security,
             fastperm: self.fastperm,
             variants: VariantBits::new(hooked),
@@ -339,7 +339,7 @@ impl Vfs {
     /// How paths are walked from now on.
     pub fn set_walk_mode(&self, mode: WalkMode) {
         let word = &self.0.walk_mode;
-        word.set(word.get() & (RECORDING | HOOKED) | mode as u32);
+        word.set(word.get() & RECORDING | mode.if_hooked(self.0.is_hooked()) as u32);
     }
 
     /// Whether walks count in [`Stats`] how many permission checks were spared, and how many were not. They are slower

@@ -1,4 +1,24 @@
-//! Asking the whole-path table before walking, and telling it afterwards.
+//! Asking the whole-path table before a walk, and telling it where the walk led.
+//!
+//! What lookups of one path store to words that other threads read, while the table is awake:
+//!
+//! - **The first** leaves a mark and counts it: three plain stores ([`PathTable::admits`]), and now and then more when
+//!   the marks get more room. It takes no lock.
+//! - **The second** finds the mark. It *tries* the name space lock and writes the entry, if it finds room
+//!   ([`Walker::note`]). If another thread has the lock, the next lookup tries instead.
+//! - **A repeated one** stores nothing and takes no lock if it finds its entry in the place where the path belongs, and the
+//!   stamp stands. If the entry is in another place, one lookup in 64 tries the lock to put it there ([`Walker::promote`]).
+//!   If the stamp moved, one in eight tries it to renew the copy ([`Walker::note`]). The task counts these lookups in a word of
+//!   its own, which threads share only if they share the task.
+//!
+//! While the table dozes ([`PathTable::sleeps`]), a task asks it for one path in eight or in 64; the first answer, or the first
+//! mark found, wakes it with one more store. Lookups that lead to one dentry in 64 leave a mark without asking. A lookup whose
+//! result never enters, such as a refusal, may count itself ([`PathTable::never`]). No lookup waits for a lock on behalf of the
+//! table.
+//!
+//! [`PathTable::admits`]: crate::dcache::pathtable::PathTable::admits
+//! [`PathTable::sleeps`]: crate::dcache::pathtable::PathTable::sleeps
+//! [`PathTable::never`]: crate::dcache::pathtable::PathTable::never
 
 use super::{At, Lookup, Position, Walker};
 use crate::dcache::Seen;
@@ -40,6 +60,11 @@ pub(crate) enum Known<'a> {
 
 impl<'a> Walker<'a> {
     /// Asks the whole-path table.
+    ///
+    /// `open`, `stat`, `statx`, `access` and `filename_lookup` each spell out what follows: answer from what it led to and confirm that,
+    /// or walk with the question. One function for the five of them, which takes what differs as closures, passes their results
+    /// through memory: on a remembered path of four components a stat then executes 449 instructions instead of 332, a statx 746
+    /// instead of 539, an access 330 instead of 284, and open with close 885 instead of 834 (callgrind).
     #[inline(always)]
     pub(crate) fn ask(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Known<'a> {
         self.ask_as_of(at, path, lookup, self.kernel.mounts.seq.begin())

@@ -35,3 +35,13 @@ fn overlong(path: &[u8]) -> Errno {
         Errno::ENAMETOOLONG
     }
 }
+
+/// Where the next component begins.
+#[inline(always)]
+pub(super) fn skip_slashes(path: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while path.get(at) == Some(&b'/') {
+        at += 1;
+    }
+    at
+}

@@ -3,7 +3,6 @@
 use super::packing::{Ended, Halt, Stretch, Words};
 use super::{
     ALWAYS, At, Candidate, Known, Lookup, MODE, Nameidata, Position, Question, STORED, Stop, Walk, Walker,
-    skip_slashes,
 };
 use crate::base::errno::Errno;
 use crate::base::uapi::S_IFLNK;
@@ -11,11 +10,30 @@ use crate::base::variants::SearchCheck;
 use crate::dcache::pathtable::{self, Led};
 use crate::dcache::{Name, Seen};
 use crate::kernel::WalkMode;
-use crate::namei::getname::check_name;
+use crate::namei::getname::{check_name, skip_slashes};
 use crate::perm::MAY_EXEC;
 use rcuwalk_sync::Handle;
 
 impl<'a> Walker<'a> {
+    /// [`filename_lookup`](Self::filename_lookup) of a path that the whole-path table does not know.
+    #[inline(never)]
+    pub(crate) fn filename_walk<R>(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        lookup: Lookup,
+        question: Option<Question>,
+        finish: &mut dyn FnMut(Position) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if let Some(found) = self.lookup_walk(at, path, lookup, question)? {
+            let result = finish(found.position);
+            if self.confirm(found) {
+                return result;
+            }
+        }
+        self.lookup_ref(at, path, lookup, finish)
+    }
+
     /// The lockless half of [`filename_walk`](Self::filename_walk): where `path` leads, as long as what is read there is
     /// [confirmed](Self::confirm); `None` if the lockless walk could not tell.
     #[inline(always)]

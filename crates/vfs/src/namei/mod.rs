@@ -16,24 +16,30 @@
 //! put(at)
 //! ```
 //!
-//! **Claim.** RCU-walk takes no step that REF-walk could not have taken at that moment. A step reads the child's count,
-//! then what the count covers (parent, name, inode, type, "may search"), and only then checks that `at` has not changed
-//! since it was reached. So at the moment of that check `at` was still the directory the walk had come to, and the child
-//! was its entry of that name: REF-walk, holding `at`, would have found the same child. By induction the whole walk
-//! is one that REF-walk could have made. What is read of the last object is believed only after its own check.
+//! **Claim.** RCU-walk takes no step that REF-walk could not have taken at that moment.
+//! **Induction.** The walk came to `at` when its count was `seq`. A step reads the child's count, then what that count covers
+//! (parent, name, inode, type, "may search"), and then checks that the count of `at` is still `seq`. So at the moment of the
+//! check `at` was still the directory that the walk had come to, and the child was its entry of that name: REF-walk, holding
+//! `at`, would have found the same child. What the walk reads of the last object counts only after that object's own check.
 //!
-//! **Errors are answers too** and are validated like them: a refusal after the inode and the dentry it was read from, a
-//! missing name by the proof in [`Nameidata::prove_missing`].
+//! **Cost.** RCU-walk that answers executes no atomic read-modify-write and no fence, and stores to nothing that another thread
+//! reads, but for the mark of a mount that expires unless it is used, which it clears. A walk that bails counts that.
+//! A component costs one cache line of the hash table and one of the dentry. A directory that everyone may search (S9)
+//! answers from that line; any other answers from its inode, in the next line. The whole-path table, which is asked
+//! before the walk and told after it, adds stores: [`direct`] says which lookups make them.
+//! A walk that cannot be sure bails out with a [`Bail`](crate::kernel::Bail) and is made again in REF-walk, which waits.
 //!
-//! **Mounts.** A dentry that something is mounted over, anywhere, says so in its flags ([`Meta::is_mounted`]), so only a
-//! walk that comes to one asks the mount table. Whatever a walk took from mounts counts only if no mount changed from
-//! before its start to its end (`m_seq`); in REF-walk it holds the mount it stands in and crosses under the lock.
+//! **Contract.** Every function that a walk calls with `RCU` set, or from [`Walker::walk_names`], keeps these rules:
 //!
-//! **Cost.** RCU-walk writes nothing that another thread can see, and executes no atomic read-modify-write and no fence
-//! instruction. A component costs one cache line of the hash table and one of the dentry. A directory that anybody may
-//! search (S9) answers from that line; only others are asked by their inode, which is its neighbour.
-//!
-//! A walk that cannot be sure bails out with a [`Bail`] and is made again in REF-walk, which waits where it must.
+//! 1. It takes no lock and no reference, does not wait, and writes nothing shared. Where it would have to, it bails.
+//! 2. It reads an object's count before the fields that the count covers, and carries the two together ([`Seen`]).
+//! 3. It hands on what it came to only after the count of where it came from stood still (step `parent`).
+//! 4. A refusal is an answer. It counts after the inode's count and then the dentry's stood still.
+//! 5. A missing name is an answer. It counts after [`Nameidata::prove_missing`].
+//! 6. What it takes from mounts counts only if no mount changed since the walk began (`m_seq`). It asks the mount table only
+//!    at a dentry that says something is mounted over it, somewhere ([`Meta::is_mounted`]).
+//! 7. The caller validates where the walk ends: nothing that was read there counts before [`Walker::confirm`] or
+//!    [`Walker::legitimize`] says so.
 
 mod direct;
 pub(crate) mod getname;
@@ -51,7 +57,8 @@ pub(crate) use types::{At, Last, LastType, Lookup, Position, Step, Stop, Walk};
 
 use crate::base::errno::Errno;
 use crate::cred::Cred;
-use crate::dcache::{Look, Meta, Name, Seen, pathtable};
+use crate::dcache::pathtable::MISSING;
+use crate::dcache::{Look, Meta, Name, Seen};
 use crate::file::fs_struct::FsStruct;
 use crate::kernel::{Kernel, WalkMode};
 use crate::mount::Path;
@@ -60,7 +67,7 @@ use packing::{Halt, Stretch};
 use rcuwalk_sync::{Handle, Racy32, name, step};
 use steps::everyone_may_search;
 
-/// A task's place in the tree and its credential: what a lookup needs of it.
+/// What a lookup needs of a task: its place in the tree and its credential.
 #[derive(Clone, Copy)]
 pub(crate) struct Walker<'a> {
     pub(crate) kernel: &'a Kernel,
@@ -76,12 +83,12 @@ const MODE: u8 = 1;
 const ALWAYS: u8 = 2;
 
 impl<'a> Walker<'a> {
-    /// Walks plain names for as long as there is nothing to decide but whether they are there. What is not a name of a
-    /// searchable directory's entry is left to [`link_path_walk`](super::Nameidata::link_path_walk), which goes on from where
-    /// this stands. With `LAST` the last component is walked too, unless it may need following or does not end the path.
+    /// The hot loop. It walks names until there is more to decide than whether they are there; `.`, `..`, links, mounts, refusals
+    /// and repeated slashes end it, and [`link_path_walk`](Nameidata::link_path_walk) goes on from there. With `LAST` it walks
+    /// the last component too, unless that may need following or slashes come after it.
     ///
-    /// Every value that a round hands to the next is a scalar, and every base address is by value: the chain from one
-    /// directory to the next runs through registers.
+    /// Each round hands scalars to the next, and holds base addresses by value, so that the chain from directory to directory
+    /// runs through registers.
     #[inline(always)]
     fn walk_names<const LAST: bool, const SEARCH: u8>(
         &self,
@@ -166,29 +173,10 @@ impl<'a> Walker<'a> {
                 }
                 None
             }
-            Known::Missing => return Err(pathtable::MISSING),
+            Known::Missing => return Err(MISSING),
             Known::Unknown(question) => question,
         };
         self.filename_walk(at, path, lookup, question, &mut finish)
-    }
-
-    /// [`filename_lookup`](Self::filename_lookup) of a path that the whole-path table does not know.
-    #[inline(never)]
-    pub(crate) fn filename_walk<R>(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        lookup: Lookup,
-        question: Option<Question>,
-        finish: &mut dyn FnMut(Position) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
-        if let Some(found) = self.lookup_walk(at, path, lookup, question)? {
-            let result = finish(found.position);
-            if self.confirm(found) {
-                return result;
-            }
-        }
-        self.lookup_ref(at, path, lookup, finish)
     }
 
     /// The second half of [`filename_lookup`](Self::filename_lookup), holding references.
@@ -259,13 +247,4 @@ impl<'a> Walker<'a> {
             Ok(Step::Done(act(dir.path(), last)?))
         })
     }
-}
-
-#[inline(always)]
-fn skip_slashes(path: &[u8], from: usize) -> usize {
-    let mut at = from;
-    while path.get(at) == Some(&b'/') {
-        at += 1;
-    }
-    at
 }

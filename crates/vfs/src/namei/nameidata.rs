@@ -1,7 +1,7 @@
 //! The general walk: from component to component, in both modes.
 
 use super::packing::Ended;
-use super::{At, Last, LastType, Lookup, Position, Step, Stop, Walk, Walker, skip_slashes};
+use super::{At, Last, LastType, Lookup, Position, Step, Stop, Walk, Walker};
 use crate::base::errno::Errno;
 use crate::base::uapi::{RESOLVE_BENEATH, RESOLVE_CACHED, RESOLVE_IN_ROOT};
 use crate::dcache::{Meta, Name, Seen};
@@ -9,6 +9,7 @@ use crate::file::fs_struct::Place;
 use crate::kernel::trace::Event;
 use crate::kernel::{Bail, Kernel};
 use crate::mount::Path;
+use crate::namei::getname::skip_slashes;
 use rcuwalk_sync::Handle;
 
 /// The state of one walk. Kernel: fs/namei.c `struct nameidata`.

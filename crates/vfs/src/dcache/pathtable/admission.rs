@@ -1,4 +1,12 @@
 //! Whether asking is worth it, and which paths enter.
+//!
+//! A path enters the second time a lookup asks for it: the first time leaves a mark of 16 bits. So a scan of a tree costs marks,
+//! and evicts little. The marks get more room as they come, and what is there then stays, so that the table knows a path
+//! again after all others of a large tree were asked for. Where nearly every path is new, all but a sample of them pass
+//! ([`Doze`]).
+//!
+//! Lookups write all of this without a lock. When two of them store at once, one store is lost, and with it a mark or a
+//! count. That delays an entry or a nap, and no answer depends on either.
 
 use super::{HUGE_BUCKETS, PathTable, Signature};
 use rcuwalk_sync::{Handle, Racy32};
@@ -114,7 +122,7 @@ impl PathTable {
             self.doze.known();
             return true;
         }
-        // Written by whoever comes; some get lost.
+        // This drives the oldest of the four marks out. A store of another thread at this moment may be lost.
         word.set(seen << 16 | u64::from(mixed.tag()));
         self.doze.unknown(1);
         let marks = self.marks.get();
@@ -126,7 +134,8 @@ impl PathTable {
         false
     }
 
-    /// Gives the marks more room. A bucket has those of four, of which none is lost.
+    /// Gives the marks more room. Each bucket is copied into the four that take its place, so that growing drives no mark out;
+    /// one that another thread stores meanwhile may be lost.
     pub(super) fn spread_marks(&self, mask: u32) {
         let wider = (mask * 4 + 3).min(self.mask_max.unwrap_or(mask));
         for bucket in mask + 1..=wider {

@@ -2,14 +2,15 @@
 
 use super::{AsOf, Signature};
 use crate::dcache::inode::Inode;
+use crate::dcache::store::Namespace;
 use crate::dcache::{Meta, Seen};
-use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, SeqCount, SeqRead, type_stable};
+use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, SeqCount, SeqRead, SeqWrite, type_stable};
 
 type_stable! {
     /// Where one path led: a cache line, and the next one with a copy of the inode. Written under `seq` and the name space
     /// lock.
     pub(super) struct Entry {
-        pub(super) seq: SeqCount,
+        seq: SeqCount,
         pub(super) path_seq: Racy32,
         pub(super) sign: [Racy64; 4],
         pub(super) m_seq: Racy32,
@@ -56,9 +57,26 @@ impl Entry {
         Signature(u128::from(a) | u128::from(b) << 64, u128::from(c) | u128::from(d) << 64)
     }
 
+    /// The entry as it is now: what [`Remembered::read`] then vouches for.
+    #[inline(always)]
+    pub(super) fn begin(&self) -> u32 {
+        self.seq.begin()
+    }
+
+    /// Whether anything was ever written here.
+    pub(super) fn is_used(&self) -> bool {
+        self.seq.begin() != 0
+    }
+
+    /// Starts a change, which ends when the guard is dropped. There is no other way to write an entry, so that whoever does has
+    /// the name space lock.
+    pub(super) fn change(&self, _: &Namespace) -> SeqWrite<'_> {
+        self.seq.write()
+    }
+
     /// Becomes another one, which does not change meanwhile.
-    pub(super) fn copy_from(&self, other: &Entry) {
-        let _change = self.seq.write();
+    pub(super) fn copy_from(&self, ns: &Namespace, other: &Entry) {
+        let _change = self.change(ns);
         self.sign.iter().zip(&other.sign).for_each(|(to, from)| to.set(from.get()));
         self.path_seq.set(other.path_seq.get());
         self.m_seq.set(other.m_seq.get());

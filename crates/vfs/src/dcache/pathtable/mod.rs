@@ -1,49 +1,45 @@
 //! The whole-path table: one probe for a path that was looked up before, however deep it is.
 //!
 //! After Tsai et al., "How to Get More Value From Your File System Directory Cache" (SOSP'15): direct lookup with
-//! memoised prefix checks. Differs: nothing is kept in the dentries, and nothing is walked when a directory changes. An
-//! entry says where a path led, for whom, from where, and *as of which changes*:
+//! memoised prefix checks. Differs: the dentries keep nothing, and a change of a directory walks nothing. An entry says where
+//! a path led, for whom, from where, and *as of which changes*:
 //!
-//! - [`Store::path_seq`](crate::dcache::store::Store), which every change opens that can turn a walk aside or forbid it on its
-//!   way: a directory gets another name or parent, another mode, owner or ACL;
-//! - the count of the mount table, which every mount and unmount opens;
-//! - the count of the dentry it led to, or for a missing name of the directory;
-//! - the [stamp](crate::dcache::stamps) of that dentry, its inode included.
+//! - [`Store::path_seq`](crate::dcache::store::Store): every change opens it that can turn a walk aside or forbid it on its way,
+//!   as when a directory gets another name, parent, mode, owner or ACL;
+//! - the count of the mount table: every mount and unmount opens it;
+//! - the count of the dentry that the path led to, or of the directory that lacks the name;
+//! - the [stamp](crate::dcache::stamps) of that dentry and its inode.
 //!
-//! **Claim.** An answer from the table is one that the walk could have given. The entry was made by a walk during which
-//! neither global count changed, so that every step of it held at one moment; as long as both counts stand, each of its
-//! directories is where it was and may still be searched by this credential, which never changes. What is left of the
-//! walk is its last step. As long as the stamp stands too, the dentry is the entry of that name and its inode is as it was,
-//! or the directory has no more names than it had. If the stamp moved, which a change of something else may have done, the
-//! dentry's own count says whether it is still the entry of that name; a missing name is looked for again.
+//! **Claim.** An answer from the table is one that the walk could have given. A walk made the entry while neither global count
+//! changed, so every step of it held at one moment. As long as both counts stand, each directory on the way is where it was, and
+//! this credential, which never changes, may still search it. Only the last step is left. As long as the stamp stands too, the
+//! dentry is the entry of that name and its inode is as it was, or the directory has no more names than it had. A stamp may
+//! also move for a change of another slot. Then the dentry's own count says whether the dentry is still the entry of that name,
+//! and a missing name is looked up again.
 //!
-//! **Counts come round again**, after 2³¹ changes, which somebody can make within the hour. So nothing is remembered that
-//! long: each of these counts has everything forgotten four times in a round.
+//! **Who writes.** Entries, tags and the size of the table change under the name space lock alone: each writer takes the lock's
+//! witness, [`Namespace`], and an entry opens for nothing else ([`Entry::change`]). Lookups *try* that lock and go without if
+//! another thread has it. The marks and the count that lets the table sleep are hints: lookups store them without a lock.
 //!
-//! **An entry holds a copy of the inode** where that is as most are ([`Inode::is_plain`]). So an answer takes the memory of
-//! the entry, which the path alone leads to, and nothing that is found only by reading it.
+//! **Wrap-around.** A count comes round again after 2³¹ changes, which a hostile task can make within an hour. So each count has the
+//! table forget everything four times in a round.
 //!
-//! **A path is known by a signature** of 256 bits over credential, start, length and bytes: two sums of NH with Toeplitz
-//! keys, as in UMAC, of words of 64 bits, keyed at random for each table. Two different questions have the same signature
-//! with a chance of 2⁻¹²⁸ at most, whatever they are.
+//! **Copies.** An entry holds a copy of the inode if that is as most are ([`Inode::is_plain`](crate::dcache::inode::Inode::is_plain)).
+//! An answer then needs the memory of the entry alone, and the path leads straight to that.
 //!
-//! **Admission.** A path enters at the second time it is asked for: the first leaves 16 bits in `seen`, which grows without
-//! forgetting, so that a path is known again after all others of a large tree were asked for. So a scan of a tree costs bits,
-//! and evicts little. Where nearly every path is new, all but a sample of them pass ([`Doze`]).
+//! **Files.** [`signature`]: what a path is known by. [`entry`]: what is remembered of it. [`admission`]: which paths are asked
+//! for, and which enter. [`ways`]: where entries lie, and how the table grows.
 //!
-//! **Place.** A path has four places, and belongs into one of them, where it is looked for first: whoever enters takes that
-//! one, and what was there moves to a vacant place, or to that of any of the others ([`PathTable::victim`]).
+//! **Links.** A path through links enters too, if following them is certain to write nothing and stays allowed as long as no
+//! directory changes: on mounts without access times, and not at the end of a path in a sticky directory that everyone may write
+//! to. The table marks those links, and a marked link that loses its name opens `path_seq`. An entry of a path that ends in
+//! a link answers only lookups that follow links.
 //!
-//! **Links.** A path that leads through links enters too, if following them is certain to write nothing and to be allowed as
-//! long as no directory changes: on mounts without access times, and not at the end of a path in a sticky directory that
-//! anybody may write to. The links are marked, and a marked one that loses its name opens `path_seq`. An entry of a path that
-//! ends in a link answers who follows links only.
+//! **`..`** leads to the same place as long as no directory moves. But the directory that it leaves may be removed, since
+//! nothing of the rest of the path is in it. So the table marks that directory too.
 //!
-//! **`..`** leads where it leads as long as no directory moves; but the one that it leaves may be removed, as nothing of the
-//! rest is in it. So that one is marked too.
-//!
-//! Not remembered: relative paths with `..` or with links to the root, since the root is not in the signature; refusals; links
-//! themselves; and what is missing behind a mount or where a link at the end leads.
+//! The table does not remember relative paths with `..` or with links to the root, since the root is not in the signature; nor
+//! refusals, nor links themselves, nor names that are missing behind a mount or at the end of a link.
 
 mod admission;
 mod entry;
@@ -131,7 +127,7 @@ const WAYS: u32 = 4;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct PathTable {
-    /// The tags of paths that were asked for lately, the last four of each bucket.
+    /// The marks: tags of paths that lookups asked for in vain, the last four of each bucket.
     seen: Arena<Racy64>,
     /// Buckets of `seen` in use less one.
     seen_mask: Racy32,
@@ -203,7 +199,7 @@ impl PathTable {
         // The copy of the inode comes with the line that says whether it is asked for, not after it.
         self.entries.view().prefetch(way, std::mem::offset_of!(Entry, inode));
         let entry = self.entries.get(way);
-        let seq = entry.seq.begin();
+        let seq = entry.begin();
         if entry.answers(seq, sign, as_of) {
             self.answered();
             return Some(Remembered { entry, seq });
@@ -224,7 +220,7 @@ impl PathTable {
         while ways != 0 {
             let way = bucket * WAYS + ways.trailing_zeros() / 16;
             let entry = self.entries.get(way);
-            let seq = entry.seq.begin();
+            let seq = entry.begin();
             if entry.answers(seq, sign, as_of) {
                 self.answered();
                 return u64::from(way) << 32 | u64::from(seq);
@@ -252,7 +248,7 @@ impl PathTable {
         mnt: Handle,
         led: Led,
     ) {
-        self.resettle(as_of);
+        self.resettle(ns, as_of);
         let mixed = sign.mixed();
         let bucket = mixed.bucket(self.mask.get());
         let way = match self.own_way(bucket, mixed, sign) {
@@ -263,19 +259,19 @@ impl PathTable {
                 way
             }
             None => {
-                let free = self.vacant_way(bucket, mixed, as_of).or_else(|| self.victim());
+                let free = self.vacant_way(bucket, mixed, as_of).or_else(|| self.victim(ns));
                 let Some(way) = free else { return self.grow_if_full(ns) };
                 self.remembered.add(1);
                 way
             }
         };
         let home = mixed.first();
-        self.make_room(bucket, home, way, as_of);
+        self.make_room(ns, bucket, home, way, as_of);
         let entry = self.entry(bucket, home);
         let seen = led.seen();
         let inode = store.d_inode(seen.dentry);
         {
-            let _change = entry.seq.write();
+            let _change = entry.change(ns);
             entry.sign.iter().zip(sign.words()).for_each(|(to, word)| to.set(word));
             entry.path_seq.set(as_of.path_seq);
             entry.m_seq.set(as_of.m_seq);
@@ -297,7 +293,7 @@ impl PathTable {
                 }
             }
         }
-        self.take(bucket, home, mixed);
+        self.take(ns, bucket, home, mixed);
         self.grow_if_full(ns);
     }
 
@@ -308,9 +304,9 @@ impl PathTable {
         let home = mixed.first();
         let Some(way) = self.own_way(bucket, mixed, sign).filter(|&way| way != home) else { return };
         let known = Entry::default();
-        known.copy_from(self.entry(bucket, way));
-        self.make_room(bucket, home, way, as_of);
-        self.put(bucket, home, &known);
+        known.copy_from(ns, self.entry(bucket, way));
+        self.make_room(ns, bucket, home, way, as_of);
+        self.put(ns, bucket, home, &known);
         self.grow_if_full(ns);
     }
 
@@ -325,13 +321,13 @@ impl PathTable {
 
     #[cold]
     #[inline(never)]
-    fn forget(&self, _: &Namespace) {
+    fn forget(&self, ns: &Namespace) {
         for bucket in 0..=self.mask.get() {
             self.tags.get(bucket).set(0);
             // Without asking the tags: an entry from before the table grew may be where it is looked for.
             let entries = (0..WAYS).map(|way| self.entry(bucket, way));
-            for entry in entries.filter(|entry| entry.seq.begin() != 0) {
-                let _change = entry.seq.write();
+            for entry in entries.filter(|entry| entry.is_used()) {
+                let _change = entry.change(ns);
                 entry.path_seq.set(NO_TIME);
             }
         }

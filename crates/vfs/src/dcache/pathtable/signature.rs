@@ -1,4 +1,7 @@
-//! What a path is known by.
+//! What a path is known by: 256 bits over credential, start, length and bytes.
+//!
+//! They are two sums of NH with Toeplitz keys, as in UMAC, over words of 64 bits, with random keys for each table. Two different
+//! questions have the same signature with a chance of 2⁻¹²⁸ at most, whatever they are.
 
 use super::PathTable;
 use crate::mount::Path;

@@ -296,7 +296,7 @@ fn what_is_never_remembered_lets_it_sleep_and_what_is_keeps_it_awake() {
 }
 
 #[test]
-fn marks_get_more_room_and_none_is_lost() {
+fn growing_keeps_the_marks_that_are_there() {
     let table = table(1 << 15, false);
     let sign = |i: u32| table.signature(1, START, format!("/tree/{i:05}").as_bytes());
     let marked: Vec<u32> = (0..2 * FIRST_SEEN).filter(|&i| !table.admits(sign(i))).collect();

@@ -1,4 +1,7 @@
-//! Where entries lie: the ways of a bucket, how they are given up, and how the table grows.
+//! Where entries lie: the ways of a bucket, how a path gets one, and how the table grows.
+//!
+//! A bucket has four ways. A path belongs in one of them, and a lookup looks there first. A path that enters takes that way, and
+//! what was there moves to a vacant way, or takes that of any of the others ([`PathTable::victim`]).
 
 use super::entry::Entry;
 use super::signature::Mixed;
@@ -13,14 +16,14 @@ impl PathTable {
     }
 
     /// Has what is in one way take another, which is given up, so that a path can have its place: it is found sooner there.
-    pub(super) fn make_room(&self, bucket: u32, home: u32, way: u32, as_of: AsOf) {
+    pub(super) fn make_room(&self, ns: &Namespace, bucket: u32, home: u32, way: u32, as_of: AsOf) {
         if way == home {
             return;
         }
         if self.is_vacant(bucket, home, as_of) {
-            return self.leave(bucket, way);
+            return self.leave(ns, bucket, way);
         }
-        self.put(bucket, way, self.entry(bucket, home));
+        self.put(ns, bucket, way, self.entry(bucket, home));
         // Two that are asked for all the time keep changing places, which a small table spares them by growing.
         if self.mask.get() < HUGE_BUCKETS {
             self.turn.set(self.turn.get().wrapping_add(1));
@@ -55,7 +58,7 @@ impl PathTable {
     /// The way of a full bucket that a path may take, whoever asks; none half of the times. So paths that are asked for again
     /// get in soon, and too many for a bucket do not drive each other out each time. Any way, as what nobody asks for any
     /// more cannot be told from what is known and just not forgotten: the one comes back, the other does not.
-    pub(super) fn victim(&self) -> Option<u32> {
+    pub(super) fn victim(&self, _: &Namespace) -> Option<u32> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         // Mixed, or a path that is asked for in the same order again would have the same turn again.
@@ -64,13 +67,13 @@ impl PathTable {
     }
 
     /// Puts a copy of an entry into a way.
-    pub(super) fn put(&self, bucket: u32, way: u32, entry: &Entry) {
-        self.entry(bucket, way).copy_from(entry);
-        self.take(bucket, way, entry.signature().mixed());
+    pub(super) fn put(&self, ns: &Namespace, bucket: u32, way: u32, entry: &Entry) {
+        self.entry(bucket, way).copy_from(ns, entry);
+        self.take(ns, bucket, way, entry.signature().mixed());
     }
 
     /// A path has its entry in this way.
-    pub(super) fn take(&self, bucket: u32, way: u32, mixed: Mixed) {
+    pub(super) fn take(&self, _: &Namespace, bucket: u32, way: u32, mixed: Mixed) {
         let word = self.tags.get(bucket);
         let (tags, shift) = (word.get(), 16 * way);
         word.set(tags & !(0xffff << shift) | u64::from(mixed.tag()) << shift);
@@ -80,7 +83,7 @@ impl PathTable {
     }
 
     /// Leaves a way empty.
-    fn leave(&self, bucket: u32, way: u32) {
+    fn leave(&self, _: &Namespace, bucket: u32, way: u32) {
         let word = self.tags.get(bucket);
         word.set(word.get() & !(0xffff << (16 * way)));
         self.taken.set(self.taken.get().saturating_sub(1));
@@ -105,16 +108,16 @@ impl PathTable {
 
     /// Moves the entries of a few buckets to where they belong since it grew: whoever enters one does, so that nobody waits for
     /// all of them. Until then they are not found.
-    pub(super) fn resettle(&self, as_of: AsOf) {
+    pub(super) fn resettle(&self, ns: &Namespace, as_of: AsOf) {
         let from = self.resettled.get();
         let to = (from + RESETTLED).min(self.outgrown.get());
         for bucket in from..to {
-            (0..WAYS).for_each(|way| self.resettle_entry(bucket, way, as_of));
+            (0..WAYS).for_each(|way| self.resettle_entry(ns, bucket, way, as_of));
         }
         self.resettled.set(to);
     }
 
-    fn resettle_entry(&self, bucket: u32, way: u32, as_of: AsOf) {
+    fn resettle_entry(&self, ns: &Namespace, bucket: u32, way: u32, as_of: AsOf) {
         let entry = self.entry(bucket, way);
         let sign = entry.signature();
         let mixed = sign.mixed();
@@ -122,12 +125,12 @@ impl PathTable {
         if (self.tags.get(bucket).get() >> (16 * way)) as u16 == 0 || home == bucket {
             return;
         }
-        self.leave(bucket, way);
+        self.leave(ns, bucket, way);
         if self.is_stale(bucket, way, as_of) || self.own_way(home, mixed, sign).is_some() {
             return;
         }
         if let Some(free) = self.vacant_way(home, mixed, as_of) {
-            self.put(home, free, entry);
+            self.put(ns, home, free, entry);
         }
     }
 }
