@@ -228,7 +228,9 @@ constants! { u64:
     ST_NOSUID = 0x2, "statfs: set-id bits are ignored.";
     ST_NODEV = 0x4, "statfs: device files cannot be opened.";
     ST_NOEXEC = 0x8, "statfs: nothing can be executed.";
+    ST_SYNCHRONOUS = 0x10, "statfs: what is written is written at once.";
     ST_VALID = 0x20, "statfs: the flags are there; always set.";
+    ST_MANDLOCK = 0x40, "statfs: mandatory locks; there are none.";
     ST_NOATIME = 0x400, "statfs: access times do not change.";
     ST_NODIRATIME = 0x800, "statfs: access times of directories do not change.";
     ST_RELATIME = 0x1000, "statfs: relative access times.";

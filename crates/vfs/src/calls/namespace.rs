@@ -104,7 +104,8 @@ fn may_change_locked(old: u32, new: u32) -> bool {
         && (old & flags::LOCK_ATIME == 0 || (old ^ new) & flags::ATIME == 0)
 }
 
-/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.
+/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.  Differs: where the kernel takes half of the machine's
+/// memory, there is no limit, and none either for a `size` in percent of it.
 struct TmpfsOptions {
     mode: u32,
     uid: u32,
@@ -112,7 +113,8 @@ struct TmpfsOptions {
     /// As far as given; 0 is without limit.
     pages: Option<u64>,
     inodes: Option<u64>,
-    rdonly: bool,
+    /// Of [`flags::SB_SETTABLE`].
+    flags: u32,
 }
 
 impl TmpfsOptions {
@@ -123,22 +125,13 @@ impl TmpfsOptions {
             gid: cred.fsgid(),
             pages: None,
             inodes: None,
-            rdonly: ms & MS_RDONLY != 0,
+            flags: sb_flags(ms),
         };
         let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
         for option in data.split(',').filter(|option| !option.is_empty()) {
-            let (key, value) = option.split_once('=').unwrap_or((option, ""));
-            let number = |radix| u32::from_str_radix(value, radix).map_err(|_| Errno::EINVAL);
-            match key {
-                "mode" => options.mode = number(8)? & S_IALLUGO,
-                "uid" => options.uid = valid(cred.user_ns().make_kuid(number(10)?))?,
-                "gid" => options.gid = valid(cred.user_ns().make_kgid(number(10)?))?,
-                "size" => options.pages = Some(memparse(value)?.div_ceil(4096)),
-                "nr_blocks" => options.pages = Some(memparse(value)?),
-                "nr_inodes" => options.inodes = Some(memparse(value)?),
-                "ro" => options.rdonly = true,
-                "rw" => options.rdonly = false,
-                _ => return Err(Errno::EINVAL),
+            match option.split_once('=') {
+                Some((key, value)) => options.set(key, value, cred)?,
+                None => options.switch(option)?,
             }
         }
         Ok(options)
@@ -148,24 +141,105 @@ impl TmpfsOptions {
     fn page_limit(&self) -> u64 {
         self.pages.filter(|&pages| pages != 0).unwrap_or(u64::MAX)
     }
+
+    /// An option with a value.
+    fn set(&mut self, key: &str, value: &str, cred: &Cred) -> Result<()> {
+        match key {
+            "mode" => {
+                let digits = value.strip_prefix('+').unwrap_or(value);
+                self.mode = u32::from_str_radix(digits, 8).map_err(|_| Errno::EINVAL)? & S_IALLUGO;
+            }
+            "uid" => self.uid = valid(cred.user_ns().make_kuid(number(value)?))?,
+            "gid" => self.gid = valid(cred.user_ns().make_kgid(number(value)?))?,
+            "size" => match value.strip_suffix('%') {
+                Some(percent) if percent.is_empty() || memparse(percent).is_ok() => self.pages = Some(0),
+                _ => self.pages = Some(memparse(value)?.div_ceil(4096)),
+            },
+            "nr_blocks" => self.pages = Some(memparse(value)?),
+            "nr_inodes" => self.inodes = Some(memparse(value)?),
+            // Of what pages are made, and where, shows nowhere here.
+            "huge" if matches!(value, "never" | "always" | "within_size" | "advise") => {}
+            "mpol" if is_mempolicy(value) => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// An option without a value. Kernel: also fs/fs_context.c `vfs_parse_sb_flag()`.
+    fn switch(&mut self, option: &str) -> Result<()> {
+        match option {
+            "ro" => self.flags |= flags::SB_RDONLY,
+            "rw" => self.flags &= !flags::SB_RDONLY,
+            "sync" => self.flags |= flags::SB_SYNCHRONOUS,
+            "async" => self.flags &= !flags::SB_SYNCHRONOUS,
+            "mand" => self.flags |= flags::SB_MANDLOCK,
+            "nomand" => self.flags &= !flags::SB_MANDLOCK,
+            // Nothing is written back, swapped out, or too small for a number.
+            "dirsync" | "lazytime" | "nolazytime" | "noswap" | "inode32" | "inode64" => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+}
+
+/// What mount(2) asks of a file system as a whole.
+fn sb_flags(ms: u64) -> u32 {
+    [
+        (MS_RDONLY, flags::SB_RDONLY),
+        (MS_SYNCHRONOUS, flags::SB_SYNCHRONOUS),
+        (MS_MANDLOCK, flags::SB_MANDLOCK),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| ms & bit != 0)
+    .fold(0, |all, (_, flag)| all | flag)
+}
+
+/// Whether a memory policy can be that of a machine with one node. Kernel: mm/mempolicy.c `mpol_parse_str()`.
+fn is_mempolicy(text: &str) -> bool {
+    let (policy, nodes) = text.split_once(':').map_or((text, None), |(policy, nodes)| (policy, Some(nodes)));
+    let mode = policy.split_once('=').map_or(policy, |(mode, _)| mode);
+    match mode {
+        "default" | "local" => nodes.is_none(),
+        "interleave" => matches!(nodes, None | Some("0")),
+        "bind" | "prefer" => nodes == Some("0"),
+        _ => false,
+    }
 }
 
 fn valid(id: u32) -> Result<u32> {
     if id == INVALID_ID { Err(Errno::EINVAL) } else { Ok(id) }
 }
 
-/// A number with `k`, `m` or `g` behind it. Kernel: lib/cmdline.c `memparse()`.
-fn memparse(text: &str) -> Result<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        _ => return Err(Errno::EINVAL),
+/// A number: hexadecimal behind `0x`, octal behind `0`. Kernel: lib/kstrtox.c `kstrtouint()` with base 0.
+fn number(text: &str) -> Result<u32> {
+    unsigned(text).and_then(|number| u32::try_from(number).ok()).ok_or(Errno::EINVAL)
+}
+
+fn unsigned(text: &str) -> Option<u64> {
+    let (radix, digits) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (16, digits),
+        None if text.starts_with('0') => (8, text),
+        None => (10, text),
     };
-    let number: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
-    Ok(number.saturating_mul(1 << shift))
+    let is_number = !digits.starts_with('+');
+    u64::from_str_radix(digits, radix).ok().filter(|_| is_number)
+}
+
+/// A number with one of `k`, `m`, `g`, `t`, `p` or `e` behind it. Kernel: lib/cmdline.c `memparse()`.
+fn memparse(text: &str) -> Result<u64> {
+    let hexadecimal = text.starts_with("0x") || text.starts_with("0X");
+    let unit = text.chars().next_back().filter(|unit| !(hexadecimal && unit.is_ascii_hexdigit()));
+    let shift = match unit.map(|unit| unit.to_ascii_lowercase()) {
+        Some('k') => 10,
+        Some('m') => 20,
+        Some('g') => 30,
+        Some('t') => 40,
+        Some('p') => 50,
+        Some('e') => 60,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    unsigned(digits).map(|number| number.saturating_mul(1 << shift)).ok_or(Errno::EINVAL)
 }
 
 impl Task {
@@ -203,13 +277,15 @@ impl Task {
     }
 
     /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
-    /// `uid`, `gid`, `size`, `nr_blocks`, `nr_inodes`, `ro`, `rw` are given in `data`; without limits unless given.
+    /// `uid`, `gid`, `size`, `nr_blocks`, `nr_inodes`, `ro`, `rw`, `sync`, `mand` are given in `data`; without limits unless
+    /// given, and a `size` in percent of a machine's memory gives none. Those about pages (`huge`, `mpol`, `noswap`), numbers
+    /// (`inode32`, `inode64`) and what is written back (`dirsync`, `lazytime`) have no effect.
     /// `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
     ///
     /// # Errors
     ///
-    /// Those of both walks; `EPERM` (no `CAP_SYS_ADMIN` over the mount namespace; a locked flag), `EINVAL` (no source or
-    /// type; not a mount root; not of this namespace; options), `ENODEV` (type), `ENOTDIR` (a file over a directory, or
+    /// Those of both walks; `EPERM` (no `CAP_SYS_ADMIN` over the mount namespace; a locked flag), `EINVAL` (no source; not a
+    /// mount root; not of this namespace; options), `ENODEV` (type, an empty one included), `ENOTDIR` (a file over a directory, or
     /// the other way round), `ENOENT` (the target was removed), `EBUSY` (open for writing), `ELOOP` (into itself),
     /// `ENOSPC` (too many mounts).
     ///
@@ -229,8 +305,20 @@ impl Task {
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn mount(&self, source: &[u8], target: &[u8], fstype: &[u8], flags: u64, data: &[u8]) -> Result<()> {
+        self.mount_type(source, target, Some(fstype), flags, data)
+    }
+
+    /// [`mount`](Self::mount) with a type or none, which is another mistake than an empty one.
+    pub(crate) fn mount_type(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        fstype: Option<&[u8]>,
+        flags: u64,
+        data: &[u8],
+    ) -> Result<()> {
         // Both are copied in before anything else is looked at. Kernel: `copy_mount_string()`.
-        if fstype.len() >= PATH_MAX || source.len() >= PATH_MAX {
+        if fstype.is_some_and(|fstype| fstype.len() >= PATH_MAX) || source.len() >= PATH_MAX {
             return Err(Errno::EINVAL);
         }
         self.at_path(AT_FDCWD, target, Lookup::FOLLOW, |at| {
@@ -287,7 +375,7 @@ impl Task {
             let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
             let (budget, space) = (Arc::clone(&sb.budget), Arc::clone(&sb.space));
             let before = sb.flags & flags::SB_RDONLY;
-            kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.rdonly)?;
+            kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.flags & flags::SB_RDONLY != 0)?;
             // Kernel: mm/shmem.c `shmem_reconfigure()`.
             if options.pages.is_some() && !budget.set_limit(options.page_limit())
                 || options.inodes.is_some_and(|inodes| !space.set_inodes(inodes))
@@ -295,6 +383,7 @@ impl Task {
                 kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_RDONLY, before);
                 return Err(Errno::EINVAL);
             }
+            kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_SETTABLE, options.flags);
         }
         kernel.set_mnt_flags(&ns, at.mnt, new);
         Ok(())
@@ -358,11 +447,9 @@ impl Task {
     }
 
     /// Kernel: fs/namespace.c `do_new_mount()`.
-    fn new_mount(&self, at: Path, fstype: &[u8], ms: u64, data: &[u8]) -> Result<()> {
-        match fstype {
-            b"" => return Err(Errno::EINVAL),
-            b"tmpfs" => {}
-            _ => return Err(Errno::ENODEV),
+    fn new_mount(&self, at: Path, fstype: Option<&[u8]>, ms: u64, data: &[u8]) -> Result<()> {
+        if fstype.ok_or(Errno::EINVAL)? != b"tmpfs" {
+            return Err(Errno::ENODEV);
         }
         let options = TmpfsOptions::parse(data, ms, &self.cred)?;
         if !self.cred.capable_here(CAP_SYS_ADMIN) {
@@ -395,7 +482,7 @@ impl Task {
                 return Err(errno);
             }
         };
-        kernel.set_sb_rdonly(&mut ns, sb, options.rdonly)?;
+        kernel.set_sb_flags(&mut ns, sb, flags::SB_SETTABLE, options.flags);
         self.graft(&mut ns, mnt, at)
     }
 

@@ -124,6 +124,8 @@ fn st_flags(mnt: u32) -> u64 {
         (mount::flags::NOSUID, ST_NOSUID),
         (mount::flags::NODEV, ST_NODEV),
         (mount::flags::NOEXEC, ST_NOEXEC),
+        (mount::flags::SB_SYNCHRONOUS, ST_SYNCHRONOUS),
+        (mount::flags::SB_MANDLOCK, ST_MANDLOCK),
         (mount::flags::NOATIME, ST_NOATIME),
         (mount::flags::NODIRATIME, ST_NODIRATIME),
         (mount::flags::RELATIME, ST_RELATIME),

@@ -87,7 +87,13 @@ pub(crate) mod flags {
     pub(crate) const SB_RDONLY: u32 = 1 << 8;
     /// Mounted from within a user namespace: no device of the file system can be opened.
     pub(crate) const SB_NODEV: u32 = 1 << 9;
-    pub(crate) const SB: u32 = SB_RDONLY | SB_NODEV;
+    /// Written to at once, as statfs says.
+    pub(crate) const SB_SYNCHRONOUS: u32 = 1 << 10;
+    /// With mandatory locks, as statfs says; there are none.
+    pub(crate) const SB_MANDLOCK: u32 = 1 << 20;
+    /// What is said when a file system is mounted.
+    pub(crate) const SB_SETTABLE: u32 = SB_RDONLY | SB_SYNCHRONOUS | SB_MANDLOCK;
+    pub(crate) const SB: u32 = SB_SETTABLE | SB_NODEV;
     /// Checks tell what they do ([`crate::kernel::trace`]).
     pub(crate) const RECORDED: u32 = 1 << 11;
     /// Ids look different through it.

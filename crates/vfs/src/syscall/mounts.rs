@@ -10,9 +10,9 @@ const PAGE: usize = 4096;
 
 impl Call<'_> {
     /// A string of mount(2), or `None` for a null pointer. Kernel: fs/namespace.c `copy_mount_string()`.
-    fn mount_string(&mut self, i: usize) -> Result<Vec<u8>> {
+    fn mount_string(&mut self, i: usize) -> Result<Option<Vec<u8>>> {
         if self.args[i] == 0 {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let mut bytes = vec![0; PATH_MAX];
         let len = self.mem.strncpy_from_user(&mut bytes, self.args[i])?;
@@ -20,7 +20,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         bytes.truncate(len);
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// The options of mount(2): as much of a page as there is. Kernel: fs/namespace.c `copy_mount_options()`.
@@ -43,7 +43,8 @@ impl Call<'_> {
         let source = self.mount_string(0)?;
         let data = self.mount_options()?;
         let target = self.name(1);
-        done(self.task.mount(&source, &target, &fstype, self.args[3], &data))
+        let source = source.unwrap_or_default();
+        done(self.task.mount_type(&source, &target, fstype.as_deref(), self.args[3], &data))
     }
 
     pub(super) fn pivot_root(&mut self) -> Answer {
