@@ -138,12 +138,18 @@ fn wrong(what: &str, reason: impl ToString) -> ImportError {
     ImportError::Image { what: what.to_owned(), reason: reason.to_string() }
 }
 
-/// Whether an archive looks as if it holds an image, by its first member.
+/// Whether an archive looks as if it holds an image, by its first member that is not its top directory.
 pub(crate) fn is_image_archive(path: &Path) -> io::Result<bool> {
     let Ok(stream) = unpack(open_file(path)?)? else { return Ok(false) };
     let mut members = Members::new(stream, MAX_JSON, MAX_JSON);
     // What is wrong with it is said when it is imported.
-    let Ok(Some(first)) = members.next() else { return Ok(false) };
+    let first = loop {
+        let Ok(Some(member)) = members.next() else { return Ok(false) };
+        // `tar -C LAYOUT .` begins with `./`.
+        if !matches!(plain_name(&member.path), b"" | b".") {
+            break member;
+        }
+    };
     let name = plain_name(&first.path);
     let top = name.split(|&b| b == b'/').next().unwrap_or_default();
     let stem = [&b".json"[..], b".tar"].iter().find_map(|end| top.strip_suffix(*end)).unwrap_or(top);

@@ -111,8 +111,8 @@ Only entries that somebody may do something with are shown, and only what they m
 d delete or rename, u become somebody else by executing it. Behind the permissions, + stands for an ACL and c for file capabilities. Mount options, ACLs, capabilities, sticky directories and inode flags \
 count; security modules such as SELinux or AppArmor are not asked.
 
-Exit codes: 0 done; 1 a rule of --fail-on is broken, or --diff found a difference; 2 the audit could not be made; 130 after Ctrl-C, which \
-prints what was done.";
+Exit codes: 0 done; 1 a rule of --fail-on is broken, or --diff found a difference; 2 the audit could not be made, or is not \
+complete, because something could not be looked at; 130 after Ctrl-C, which prints what was done.";
 
 /// A tree in the engine, and where in it the audit begins.
 struct Tree {
@@ -128,6 +128,8 @@ struct Tree {
     entries: u64,
     /// Ctrl-C came while it was imported: there would be more.
     partial: bool,
+    /// Entries that are not as in the source, and what else makes the audit say less than the source holds.
+    flaws: u64,
 }
 
 pub(crate) fn run(args: &AuditArgs) -> Done {
@@ -162,20 +164,36 @@ pub(crate) fn run(args: &AuditArgs) -> Done {
         columns.as_mut().map_or(Ok(()), |columns| columns.row(row))?;
         if args.quiet { Ok(()) } else { output.row(row) }
     })?;
+    // What was interrupted is not kept; what could not be looked at is part of the answer.
+    let ended = summary.complete;
+    let summary = Summary { complete: ended && tree.flaws == 0, ..summary };
     output.end(&summary).map_err(unwritten)?;
     columns.as_mut().map_or(Ok(()), |columns| columns.end(&summary)).map_err(unwritten)?;
     drop((output, columns));
-    if let Some(sink) = columns_sink.filter(|_| summary.complete) {
+    if let Some(sink) = columns_sink.filter(|_| ended) {
         sink.finish()?;
     }
-    if summary.complete || args.output.is_none() {
+    if ended || args.output.is_none() {
         sink.finish()?;
     }
     if broken > NAMED {
         complain(format_args!("audit: {} more", broken - NAMED));
     }
     stopped(&summary)?;
-    if broken > 0 { Err(Failure::No) } else { Ok(()) }
+    if broken > 0 { Err(Failure::No) } else { whole(&tree) }
+}
+
+/// Whether the audit says all that there is to say. One that does not has passed nothing.
+fn whole(tree: &Tree) -> Done {
+    if tree.flaws == 0 {
+        return Ok(());
+    }
+    complain(format_args!(
+        "audit: {}: not complete, as noted above: what was not looked at may be open; as root, or with a sound archive, it would be \
+         complete",
+        tree.name
+    ));
+    Err(Failure::Explained)
 }
 
 /// If Ctrl-C came: says how far it went, and ends.
@@ -278,8 +296,35 @@ fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
     };
     let names: Box<dyn Names> = if host { Box::new(HostNames) } else { Box::new(files.names()) };
     let name = path.display().to_string();
+    let mut flaws = report.problem_count;
+    if let Source::Archive(_) = source
+        && let Some(dir) = image_inside(&vfs)
+    {
+        flaws += 1;
+        complain(format_args!(
+            "note: {name}: {} looks like a container image in a directory of the archive, and its layers were not looked at; unpack the \
+             archive, and audit that directory",
+            escaped(&dir)
+        ));
+    }
     let (entries, partial) = (report.entries(), report.partial);
-    Ok(Tree { vfs, top, files, names, host, user, name, entries, partial })
+    Ok(Tree { vfs, top, files, names, host, user, name, entries, partial, flaws })
+}
+
+/// A directory of an archive, its top or one below, that holds the blobs of a container image.
+fn image_inside(vfs: &Vfs) -> Option<Vec<u8>> {
+    let task = vfs.task(rcuwalk::Cred::root());
+    let names =
+        task.readdir(b"/").unwrap_or_default().into_iter().map(|entry| [b"/", &entry.name[..]].concat());
+    let dirs = std::iter::once(b"/".to_vec()).chain(names);
+    let mut dirs = dirs.filter(|dir| !dir.ends_with(b".."));
+    dirs.find(|dir| {
+        let is_dir = |name: &[u8]| {
+            let path = [dir, name].concat();
+            task.lstat(&path).is_ok_and(|stat| stat.mode & rcuwalk::uapi::S_IFMT == rcuwalk::uapi::S_IFDIR)
+        };
+        is_dir(b"/blobs/sha256") || is_dir(b"/blobs/sha512")
+    })
 }
 
 fn note_problems(report: &Report) {
@@ -428,6 +473,7 @@ fn saved(args: &AuditArgs, path: &Path) -> Result<Saved, Failure> {
         Ok(())
     })?;
     stopped(&summary)?;
+    whole(&tree)?;
     Ok(saved)
 }
 

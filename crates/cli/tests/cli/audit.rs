@@ -334,6 +334,99 @@ fn an_image_is_audited_as_what_runs_in_it_sees_it() {
     );
 }
 
+/// An archive of these files, with names as they are written.
+fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, bytes) in members {
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_mode(if name.ends_with('/') { 0o755 } else { 0o666 });
+        header.set_entry_type(if name.ends_with('/') {
+            tar::EntryType::Directory
+        } else {
+            tar::EntryType::Regular
+        });
+        (header.set_uid(0), header.set_gid(0), header.set_mtime(0));
+        header.set_size(bytes.len() as u64);
+        header.set_cksum();
+        out.extend_from_slice(header.as_bytes());
+        out.extend_from_slice(bytes);
+        out.resize(out.len().next_multiple_of(512), 0);
+    }
+    out.resize(out.len() + 1024, 0);
+    out
+}
+
+#[test]
+fn an_image_in_an_archive_is_found_or_missed_aloud() {
+    let layer = archive(&[("open", b"")]);
+    let blob = |bytes: &[u8]| format!("blobs/{}", digest(bytes).replace(':', "/"));
+    let config = serde_json::json!({ "rootfs": { "diff_ids": [digest(&layer)] } }).to_string();
+    let about = |kind: &str, bytes: &[u8]| {
+        let media = format!("application/vnd.oci.image.{kind}");
+        serde_json::json!({ "mediaType": media, "digest": digest(bytes), "size": bytes.len() })
+    };
+    let manifest = serde_json::json!({
+        "config": about("config.v1+json", config.as_bytes()), "layers": [about("layer.v1.tar", &layer)],
+    });
+    let manifest = manifest.to_string();
+    let index =
+        serde_json::json!({ "manifests": [about("manifest.v1+json", manifest.as_bytes())] }).to_string();
+    let files = [
+        ("blobs/".to_owned(), &b""[..]),
+        ("blobs/sha256/".to_owned(), b""),
+        (blob(&layer), &layer),
+        (blob(config.as_bytes()), config.as_bytes()),
+        (blob(manifest.as_bytes()), manifest.as_bytes()),
+        ("index.json".to_owned(), index.as_bytes()),
+        ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#),
+    ];
+    let temp = tempfile::tempdir().expect("a directory");
+    let audited = |top: &str| {
+        let names: Vec<String> = files.iter().map(|(name, _)| format!("{top}{name}")).collect();
+        let mut members = vec![(top, &b""[..])];
+        members.extend(names.iter().zip(&files).map(|(name, (_, bytes))| (name.as_str(), *bytes)));
+        let path = temp.path().join("image.tar");
+        fs::write(&path, archive(&members)).expect("an archive");
+        let rule = ["audit", "--as", STRANGER, "--json", "--fail-on", "write:/open"];
+        rcuwalk(rule).arg(&path).output().expect("the command starts")
+    };
+    let dotted = audited("./");
+    assert_eq!(dotted.status.code(), Some(1), "the layer is looked at: {}", stderr(&dotted));
+    let nested = audited("image/");
+    assert_eq!(nested.status.code(), Some(2), "no layer is looked at: {}", stderr(&nested));
+    let said = stderr(&nested);
+    assert!(said.contains("/image looks like a container image") && said.contains("not complete"), "{said}");
+    assert_eq!(lines(&nested).last().expect("a summary")["summary"]["complete"], false);
+}
+
+#[test]
+fn an_audit_with_a_hole_passes_no_rule() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let path = temp.path().join("tree.tar");
+    // What `tar --acls` writes of a named user: whom the name means, only the machine it comes from knows.
+    let record = "SCHILY.acl.access=user::rw-,user:alice:rw-,group::r--,mask::rw-,other::r--\n";
+    let record = format!("{} {record}", record.len() + 3);
+    let mut bytes = archive(&[("pax", record.as_bytes()), ("file", b"")]);
+    bytes[156] = b'x';
+    let mut header = tar::Header::from_byte_slice(&bytes[..512]).clone();
+    header.set_cksum();
+    bytes[..512].copy_from_slice(header.as_bytes());
+    fs::write(&path, bytes).expect("an archive");
+    let output =
+        rcuwalk(["audit", "--world", "--json", "--fail-on", "delete:/file"]).arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}{}", stdout(&output), stderr(&output));
+    assert!(
+        stderr(&output).contains("ACL as text") && stderr(&output).contains("not complete"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(lines(&output).last().expect("a summary")["summary"]["complete"], false);
+    let broken =
+        rcuwalk(["audit", "--world", "--quiet", "--fail-on", "read:/file"]).arg(&path).output().unwrap();
+    assert_eq!(broken.status.code(), Some(1), "a rule that is broken is broken: {}", stderr(&broken));
+}
+
 fn digest(bytes: &[u8]) -> String {
     use sha2::Digest;
     let hex: String = sha2::Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
