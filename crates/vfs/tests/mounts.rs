@@ -457,7 +457,7 @@ fn walkers_see_one_tree_or_the_other() {
 fn what_a_loader_adds_is_of_the_file_system_it_is_added_to() {
     let vfs = Vfs::new().unwrap();
     let mut loader = vfs.loader();
-    let [dir, file] = [S_IFDIR | 0o755, S_IFREG | 0o644].map(|mode| NewInode::new(mode));
+    let [dir, file] = [S_IFDIR | 0o755, S_IFREG | 0o644].map(NewInode::new);
     let at = loader.add(loader.root(), b"m", &dir).unwrap();
     let of_root = loader.add(loader.root(), b"f", &file).unwrap();
     let over = NewMount::new(dir);
