@@ -346,7 +346,9 @@ fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
         } else {
             tar::EntryType::Regular
         });
-        (header.set_uid(0), header.set_gid(0), header.set_mtime(0));
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         header.set_size(bytes.len() as u64);
         header.set_cksum();
         out.extend_from_slice(header.as_bytes());
