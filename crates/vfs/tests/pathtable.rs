@@ -630,8 +630,8 @@ fn changed_mount_options_hold_for_paths_that_are_known() {
     root.symlink(b"d", b"/l").unwrap();
     let found = look(&root, "/l/f");
     assert!(found.is_ok());
-    let noatime = MountOptions { noatime: true, ..MountOptions::default() };
-    vfs.set_mount_options(MountOptions { nosymfollow: true, ..noatime });
+    let noatime = MountOptions::default().with_noatime(true);
+    vfs.set_mount_options(noatime.with_nosymfollow(true));
     assert_eq!(look(&root, "/l/f"), Err(Errno::ELOOP));
     vfs.set_mount_options(noatime);
     assert_eq!(look(&root, "/l/f"), found);
