@@ -2,7 +2,7 @@
 
 mod setfacl;
 
-use rcuwalk::syscall::{SliceMemory, nr};
+use rcuwalk::syscall::{SliceMemory, UserMemory, nr};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, Libc, NameBuffer, SearchCheck, Task, Variants, Vfs, WalkMode};
 
@@ -140,18 +140,32 @@ fn errors_differ_where_the_order_of_steps_shows() {
 
     let mut statx = |variants| {
         vfs.set_variants(variants);
-        let (mut path, mut buffer) = (*b"/d0/file\0", [0xff; 100]);
-        let mut memory = SliceMemory::new(0x1000, &mut path).with(0x2000, &mut buffer);
+        let mut memory = AllOrNothing([0xff; 100]);
         let args = [AT_FDCWD as u64, 0x1000, 0, STATX_BASIC_STATS.into(), 0x2000, 0];
-        let answer = task.syscall(&mut memory, nr::STATX, args);
-        drop(memory);
-        (answer, buffer)
+        (task.syscall(&mut memory, nr::STATX, args), memory.0)
     };
     let fault = -i64::from(Errno::EFAULT.raw());
     assert_eq!(statx(Variants::default()), (fault, [0xff; 100]));
     let (answer, buffer) = statx(Variants { field_by_field: true, ..Variants::default() });
     assert_eq!(answer, fault);
     assert_ne!(buffer[..4], [0xff; 4], "the first field was stored");
+}
+
+/// A path at 0x1000, and at 0x2000 too little room for a `struct statx`; a copy that does not fit stores nothing.
+struct AllOrNothing([u8; 100]);
+
+impl UserMemory for AllOrNothing {
+    fn copy_from_user(&mut self, to: &mut [u8], from: u64) -> rcuwalk::Result<()> {
+        let mut path = *b"/d0/file\0";
+        SliceMemory::new(0x1000, &mut path).copy_from_user(to, from)
+    }
+
+    fn copy_to_user(&mut self, to: u64, from: &[u8]) -> rcuwalk::Result<()> {
+        let start = to.checked_sub(0x2000).ok_or(Errno::EFAULT)? as usize;
+        let room = self.0.get_mut(start..start + from.len()).ok_or(Errno::EFAULT)?;
+        room.copy_from_slice(from);
+        Ok(())
+    }
 }
 
 /// Each way to learn of a search permission is the one that is taken, with and without references, and knows of ACLs.

@@ -68,8 +68,8 @@ pub struct Variants {
     /// Where names behind the [raw door](crate::syscall) lie (S2). Without memory for a buffer short names fail, too, with
     /// `ENOMEM`.
     pub name_buffer: NameBuffer,
-    /// statx(2) behind the [raw door](crate::syscall) stores each field by itself (S7). When it answers `EFAULT`, the
-    /// fields before the first that could not be stored are in the buffer.
+    /// statx(2) behind the [raw door](crate::syscall) stores each field by itself (S7). When it answers `EFAULT`, a
+    /// memory that stores all of a copy or nothing holds the fields before the one that failed.
     pub field_by_field: bool,
     /// How a walk learns that it may search a directory (S9).
     pub search: SearchCheck,
