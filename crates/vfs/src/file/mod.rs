@@ -31,7 +31,7 @@ pub(crate) struct FileMode {
     pub(crate) need_unmount: bool,
 }
 
-/// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`] gives back.
+/// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`](crate::kernel::Kernel::fput) gives back.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: Path,
@@ -364,7 +364,7 @@ impl Files {
         Ok(fd)
     }
 
-    /// The file behind `fd`. The caller gives it back through [`Kernel::fput`].
+    /// The file behind `fd`. The caller gives it back through [`Kernel::fput`](crate::kernel::Kernel::fput).
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ impl Drop for MntNamespace {
     }
 }
 
-/// Beside the number of a mount namespace: that of a detached tree that [`Task::open_tree`] made there. It is attached nowhere, but
+/// Beside the number of a mount namespace: that of a detached tree that [`Task::open_tree`](crate::Task::open_tree) made there. It is attached nowhere, but
 /// not unmounted either.
 pub(crate) const ANON_NS: u32 = 1 << 31;
 

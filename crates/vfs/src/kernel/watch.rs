@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// What makes a file system's state durable.
 pub trait Backing: std::fmt::Debug + Send + Sync {
     /// Makes durable what was done before; fsync(2) and its like wait for it. Called with nothing locked that
-    /// [`Changes::drain`] needs.
+    /// [`Changes::drain`](crate::changes::Changes::drain) needs.
     ///
     /// # Errors
     ///

@@ -116,7 +116,7 @@ pub(crate) struct Path {
     pub(crate) dentry: Handle,
 }
 
-/// The first mount, which is there as long as the [`Kernel`].
+/// The first mount, which is there as long as the [`Kernel`](crate::kernel::Kernel).
 pub(crate) const ROOT_MOUNT: Handle = 1;
 
 /// What the first mount is mounted over, as on any booted machine: an empty directory that is seen only by those who take

@@ -138,7 +138,7 @@ impl<'a> NewMount<'a> {
     }
 }
 
-/// Adds nodes to a [`Vfs`](crate::Vfs) without the cost of walking to each. Nobody else can change the tree while it
+/// Adds nodes to a [`Vfs`] without the cost of walking to each. Nobody else can change the tree while it
 /// lives; lookups go on, and see each node as soon as it is added.
 ///
 /// Unlike the system calls it changes no directory's size or times: those are what their source says. Link counts of
