@@ -18,8 +18,10 @@ const EXCEPTIONS: [(&str, &str, &str); 1] = [(
 )];
 
 /// The crates, the lowest first. A crate depends on those before it.
-pub(super) const CRATES: [&str; 12] =
-    ["sync", "vfs", "image", "host", "fuse", "explain", "audit", "bench", "capi", "python", "oracle", "cli"];
+pub(super) const CRATES: [&str; 13] = [
+    "sync", "vfs", "image", "host", "fuse", "explain", "audit", "bench", "lab", "capi", "python", "oracle",
+    "cli",
+];
 
 const ENGINE: &str = "crates/vfs/src/";
 
