@@ -309,7 +309,7 @@ pub(crate) struct NewAttr {
 /// another object keeps it only where it does not make an executable of a group that the caller is not in. A default ACL
 /// of the directory replaces the umask. Symbolic links have mode 0777, whatever the rest says.
 ///
-/// That the ids can be stored is [`crate::perm::may_create`]'s question.
+/// That the ids can be stored is [`watched::may_create`]'s question.
 ///
 /// Kernel: `vfs_prepare_mode()`, `inode_init_owner()`, `posix_acl_create()`.
 pub(crate) fn new_attr(place: &NewIn<'_>, cred: &Cred, mode: u32, umask: u32) -> NewAttr {
