@@ -238,9 +238,21 @@ impl Plan {
         let vfs = builder.build().map_err(|e| {
             Failure::Error(format!("reserving memory: {e}; raise ulimit -v, or give a smaller --limit"))
         })?;
+        let is_new = self.image.as_ref().is_some_and(|image| !image.exists());
         let kept = self.fill(&vfs)?;
-        let mount = Mount::new(&vfs, &self.point, &self.options);
-        Ok((mount.map_err(|e| Failure::Error(format!("mounting: {e}")))?, kept))
+        match Mount::new(&vfs, &self.point, &self.options) {
+            Ok(mount) => Ok((mount, kept)),
+            Err(e) => {
+                let e = Failure::Error(format!("mounting: {e}"));
+                drop(kept);
+                if let (true, Some(image)) = (is_new, &self.image)
+                    && let Err(left) = std::fs::remove_file(image)
+                {
+                    complain(format_args!("note: {} is left behind: {left}", image.display()));
+                }
+                Err(e)
+            }
+        }
     }
 
     /// Puts the tree into the file system, and has it kept where that is asked for.

@@ -208,7 +208,8 @@ fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
 
 fn check_point(point: &Path) -> Result<PathBuf, MountError> {
     let wrong = |why: String| MountError::Point { point: point.to_path_buf(), why };
-    let real = point.canonicalize().map_err(|e| match e.raw_os_error() {
+    let looked_at = point.canonicalize().and_then(|real| Ok((real.metadata()?.is_dir(), real)));
+    let (is_dir, real) = looked_at.map_err(|e| match e.raw_os_error() {
         Some(107) => MountError::Refused {
             point: point.to_path_buf(),
             why: "the server of what is mounted there is gone (ENOTCONN)".into(),
@@ -216,7 +217,7 @@ fn check_point(point: &Path) -> Result<PathBuf, MountError> {
         },
         _ => wrong(e.to_string()),
     })?;
-    if real.is_dir() { Ok(real) } else { Err(wrong("not a directory (ENOTDIR)".into())) }
+    if is_dir { Ok(real) } else { Err(wrong("not a directory (ENOTDIR)".into())) }
 }
 
 fn refused(point: &Path, why: &str) -> MountError {

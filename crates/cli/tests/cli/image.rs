@@ -241,3 +241,16 @@ fn an_image_may_lie_below_its_own_mount_point() {
         assert!(stdout(&kept).contains('f'), "{}", stderr(&kept));
     }
 }
+
+#[test]
+fn a_mount_that_fails_leaves_no_image_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, file) = (dir.path().join("new.image"), dir.path().join("file"));
+    fs::write(&file, "").unwrap();
+    for point in [&file, &dir.path().join("missing")] {
+        let output = rcuwalk(["mount", "--image"]).arg(&image).arg(point).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("mounting: "), "{}", stderr(&output));
+        assert!(!image.exists(), "{}", stderr(&output));
+    }
+}

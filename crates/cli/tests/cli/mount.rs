@@ -105,6 +105,22 @@ fn the_helper_of_mount() {
 }
 
 #[test]
+fn a_dead_mount_point_is_said_to_be_one() {
+    if !possible() {
+        return;
+    }
+    let point = tempfile::tempdir().unwrap();
+    let _unmounts = Unmounts(point.path());
+    let mut server: Child = rcuwalk(["mount", "-f"]).arg(point.path()).spawn().unwrap();
+    wait_until("mounted", || is_mounted(point.path()));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let output = rcuwalk(["mount"]).arg(point.path()).output().unwrap();
+    assert!(stderr(&output).contains("ENOTCONN"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("not a directory"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_tree_that_does_not_fit_is_not_mounted() {
     if !possible() {
         return;
