@@ -281,7 +281,11 @@ impl Plan {
             let open = if exists { Live::open } else { Live::create };
             open(&image, vfs, &options).map_err(|e| e.to_string())
         });
-        kept.map(Some).map_err(|e| Failure::Error(format!("image: {e}")))
+        let kept = kept.map_err(|e| Failure::Error(format!("image: {e}")))?;
+        if let Some(why) = kept.unreserved() {
+            complain(format_args!("note: no room is kept for changes of {}: {why}", image.display()));
+        }
+        Ok(Some(kept))
     }
 
     fn import(&self, path: &Path, vfs: &Vfs) -> Done {

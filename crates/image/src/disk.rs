@@ -1,7 +1,7 @@
 //! The file under an image, and the room that is kept for what comes next.
 //!
 //! Which of its free pages the store takes next nobody can say, and a page may lie in a hole. So room is kept in a second file without a
-//! name, which shrinks when the image cannot grow otherwise.
+//! name, which shrinks when the image cannot grow otherwise. Where there can be no such file, what is free is counted on instead.
 
 use redb::{BackendError, StorageBackend};
 use rustix::fs::FallocateFlags;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Bound;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,8 @@ pub(crate) struct Disk {
 /// Blocks of the same file system, to be given up for the image.
 #[derive(Debug)]
 struct Ballast {
-    file: File,
+    /// The file that has them, or why there can be none.
+    file: io::Result<File>,
     /// Bytes of them.
     len: u64,
 }
@@ -32,48 +33,52 @@ struct Ballast {
 const STEP: u64 = 256 << 10;
 
 impl Disk {
-    /// The image `file` in the directory of `path`.
-    pub(crate) fn new(file: File, path: &Path) -> io::Result<Disk> {
-        let ballast = Ballast { file: tempfile::tempfile_in(dir_of(path))?, len: 0 };
-        Ok(Disk { file, ballast: Mutex::new(ballast) })
+    /// The image `file`, opened at `path`.
+    pub(crate) fn new(file: File, path: &Path) -> Disk {
+        let ballast = Ballast { file: beside(&file, path), len: 0 };
+        Disk { file, ballast: Mutex::new(ballast) }
     }
 
     fn ballast(&self) -> MutexGuard<'_, Ballast> {
         self.ballast.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps room for so many bytes, or for as many as it can; gives how many.
+    /// Keeps room for so many bytes, or for as many as it can; gives how many. Where room cannot be kept, it gives how many bytes are
+    /// likely to be there still.
     pub(crate) fn reserve(&self, bytes: u64) -> u64 {
         let mut ballast = self.ballast();
-        if bytes > ballast.len {
+        let Ballast { file, len } = &mut *ballast;
+        if let Ok(file) = file
+            && bytes > *len
+        {
             // What fails may take all there is before it does.
-            if bytes - ballast.len > self.available() {
-                return ballast.len;
+            if bytes - *len > self.available() {
+                return *len;
             }
-            match rustix::fs::fallocate(
-                &ballast.file,
-                FallocateFlags::empty(),
-                ballast.len,
-                bytes - ballast.len,
-            ) {
-                Ok(()) => ballast.len = bytes,
-                // Room cannot be kept here. What is free now, others may take.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return bytes.min(self.available() / 4),
+            match rustix::fs::fallocate(&*file, FallocateFlags::empty(), *len, bytes - *len) {
+                Ok(()) => *len = bytes,
+                Err(e @ (Errno::OPNOTSUPP | Errno::NOSYS)) => ballast.file = Err(e.into()),
                 Err(_) => {
                     // It may have got a part.
-                    let _ = ballast.file.set_len(ballast.len);
+                    let _ = file.set_len(*len);
                 }
             }
         }
-        ballast.len
+        if ballast.file.is_err() { bytes.min(self.available() / 4) } else { ballast.len }
+    }
+
+    /// Why no room can be kept, if that is so.
+    pub(crate) fn unreserved(&self) -> Option<String> {
+        self.ballast().file.as_ref().err().map(ToString::to_string)
     }
 
     /// Keeps room for so many bytes at most from now on.
     pub(crate) fn release_beyond(&self, bytes: u64) -> io::Result<()> {
         let mut ballast = self.ballast();
-        if ballast.len > bytes {
-            ballast.file.set_len(bytes)?;
-            ballast.len = bytes;
+        let Ballast { file: Ok(file), len } = &mut *ballast else { return Ok(()) };
+        if *len > bytes {
+            file.set_len(bytes)?;
+            *len = bytes;
         }
         Ok(())
     }
@@ -98,6 +103,16 @@ impl Disk {
     pub(crate) fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
+}
+
+/// A file without a name on the file system of the image `file`, which was opened at `path`.
+fn beside(file: &File, path: &Path) -> io::Result<File> {
+    // The path may be a symbolic link to an image that lies elsewhere.
+    let ballast = tempfile::tempfile_in(dir_of(&path.canonicalize()?))?;
+    if ballast.metadata()?.dev() != file.metadata()?.dev() {
+        return Err(io::Error::other("the image is mounted there from another file system"));
+    }
+    Ok(ballast)
 }
 
 /// The directory of a file.

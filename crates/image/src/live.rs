@@ -206,6 +206,13 @@ impl Live {
         locked(&self.shared.keeper).error.as_ref().map(ToString::to_string)
     }
 
+    /// Why no room is kept on the disk for changes that wait, if none is: the image's directory may not be written to, or its file
+    /// system cannot reserve space. Changes are then accepted while they take less than a quarter of what is free; if others take it
+    /// meanwhile, the commit fails with `ENOSPC`.
+    pub fn unreserved(&self) -> Option<String> {
+        self.shared.opener.disk()?.unreserved()
+    }
+
     /// The image as it was last committed.
     ///
     /// # Errors
@@ -417,7 +424,7 @@ impl Shared {
 
 /// Writes a whole tree into a new file.
 pub(crate) fn write_new(file: File, path: &Path, vfs: &Vfs) -> Outcome<(Arc<Disk>, Db, Changes, Drained)> {
-    let disk = Arc::new(Disk::new(file, path)?);
+    let disk = Arc::new(Disk::new(file, path));
     let mut db = Db::create(OnDisk(Arc::clone(&disk)))?;
     let changes = vfs.loader().watch(vfs, &[], 0)?;
     let drained = fill(&mut db, &changes)?;

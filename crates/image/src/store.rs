@@ -107,7 +107,7 @@ impl Opener for Arc<Disk> {
 /// The image file at a path, to be changed.
 pub(crate) fn at(path: &Path) -> Outcome<Arc<Disk>> {
     let file = not_empty(OpenOptions::new().read(true).write(true).open(path)?)?;
-    Ok(Arc::new(Disk::new(file, path)?))
+    Ok(Arc::new(Disk::new(file, path)))
 }
 
 /// For how long an image that somebody else has open is waited for: umount(8) returns before the process that served the mount has

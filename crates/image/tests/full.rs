@@ -37,6 +37,13 @@ impl Disk {
         self.dir.path().join("tree.image")
     }
 
+    /// Gives an image to user 65534, in a directory in which nobody may make files.
+    fn close_directory(&self) {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        chown(self.image(), Some(65534), Some(65534)).unwrap();
+        std::fs::set_permissions(self.dir.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
+    }
+
     /// Somebody else takes all that is left.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.dir.path().join("other")).unwrap();
@@ -92,6 +99,18 @@ fn fill(task: &Task, sizes: &[usize], prefix: &str) -> BTreeMap<String, usize> {
         }
     }
     panic!("there is no end of it");
+}
+
+/// Runs it as user 65534, who may do no more than others.
+fn as_nobody<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let nobody = scope.spawn(|| {
+            let uid = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            run()
+        });
+        nobody.join().unwrap()
+    })
 }
 
 /// What the image holds.
@@ -214,4 +233,67 @@ fn reserved_space_is_given_back() {
     let reserved = used();
     live.close().unwrap();
     assert!(used() + (1 << 20) <= reserved, "{reserved} bytes while it is used, {} after", used());
+}
+
+#[test]
+fn an_image_is_kept_in_a_directory_that_may_not_be_written_to() {
+    let Some(disk) = Disk::new("24m") else { return };
+    Live::create(&disk.image(), &vfs(), &lazily()).unwrap().close().unwrap();
+    disk.close_directory();
+    let accepted = as_nobody(|| {
+        let vfs = vfs();
+        let live = Live::open(&disk.image(), &vfs, &lazily()).unwrap();
+        assert!(live.unreserved().is_some_and(|why| why.contains("Permission denied")));
+        let task = vfs.task(Cred::root());
+        let mut expected = fill(&task, &[10, 5000, 300_000], "f");
+        assert!(expected.values().sum::<usize>() > 4 << 20, "{expected:?}");
+        task.unlink(b"/f0").unwrap();
+        expected.remove("f0");
+        live.close().unwrap();
+        expected
+    });
+    assert!(kept(&disk) == accepted);
+}
+
+#[test]
+fn a_commit_for_which_no_room_was_kept_is_told_of_and_loses_nothing() {
+    let Some(disk) = Disk::new("24m") else { return };
+    Live::create(&disk.image(), &vfs(), &lazily()).unwrap().close().unwrap();
+    disk.close_directory();
+    let vfs = vfs();
+    let live = as_nobody(|| Live::open(&disk.image(), &vfs, &lazily()).unwrap());
+    let task = vfs.task(Cred::root());
+    assert_eq!(write(&task, "f", 2 << 20), Ok(2 << 20));
+    disk.fill();
+    let failed = live.sync().unwrap_err();
+    assert_eq!(failed.errno(), Errno::ENOSPC, "{failed}");
+    assert_eq!(write(&task, "g", 1), Err(Errno::ENOSPC));
+    std::fs::remove_file(disk.dir.path().join("other")).unwrap();
+    live.close().unwrap();
+    assert_eq!(kept(&disk), BTreeMap::from([("f".to_owned(), 2 << 20)]));
+}
+
+#[test]
+fn room_is_kept_where_the_image_is_and_not_where_a_link_to_it_is() {
+    let Some(disk) = Disk::new("24m") else { return };
+    Live::create(&disk.image(), &vfs(), &lazily()).unwrap().close().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.image");
+    std::os::unix::fs::symlink(disk.image(), &link).unwrap();
+    let free = || rustix::fs::statvfs(disk.dir.path()).unwrap().f_bfree;
+    let before = free();
+    let (one, two) = (vfs(), vfs());
+    let live = Live::open(&link, &one, &lazily()).unwrap();
+    assert_eq!(live.unreserved(), None);
+    assert!(free() < before, "no room is taken");
+    live.close().unwrap();
+
+    let bound = elsewhere.path().join("bound.image");
+    std::fs::write(&bound, "").unwrap();
+    mount(disk.image(), &bound, "", MountFlags::BIND, None).unwrap();
+    let opened = Live::open(&bound, &two, &lazily());
+    let why = opened.as_ref().ok().and_then(Live::unreserved);
+    drop(opened);
+    unmount(&bound, UnmountFlags::DETACH).unwrap();
+    assert!(why.is_some_and(|why| why.contains("another file system")));
 }

@@ -254,3 +254,33 @@ fn a_mount_that_fails_leaves_no_image_behind() {
         assert!(!image.exists(), "{}", stderr(&output));
     }
 }
+
+/// Room for changes is kept beside the image, and here that is another file system.
+#[test]
+fn a_mount_says_when_no_room_is_kept() {
+    if !possible() {
+        return;
+    }
+    let (dir, point, disk) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let image = dir.path().join("tree.image");
+    assert!(rcuwalk(["save"]).arg(disk.path()).arg(&image).status().unwrap().success());
+    let mount = |args: &[&str], source: &Path, point: &Path| {
+        Command::new("mount").args(args).arg(source).arg(point).status().unwrap().success()
+    };
+    if !mount(&["-t", "tmpfs"], Path::new("none"), disk.path()) {
+        eprintln!("skipped: a tmpfs cannot be mounted here");
+        return;
+    }
+    let _unmounts = [Unmounts(disk.path()), Unmounts(point.path())];
+    let bound = disk.path().join("bound.image");
+    File::create(&bound).unwrap();
+    assert!(mount(&["--bind"], &image, &bound));
+    let _unmounts_image = Unmounts(&bound);
+    for (image, is_noted) in [(&image, false), (&bound, true)] {
+        let output = rcuwalk(["mount", "--image"]).arg(image).arg(point.path()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(stderr(&output).contains("note: no room is kept for changes of"), is_noted, "{output:?}");
+        umount(point.path());
+    }
+}
