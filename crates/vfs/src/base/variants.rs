@@ -33,7 +33,7 @@ pub enum NameBuffer {
     Whole,
 }
 
-/// Old ways to be taken; none unless set. See [`Vfs::set_variants`](crate::Vfs::set_variants).
+/// Old ways to be taken; none unless set. See `Vfs::set_variants`.
 ///
 /// Unstable: the feature `__variants` is for the project's own measurements.
 ///

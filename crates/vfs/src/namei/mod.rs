@@ -77,7 +77,7 @@ pub(crate) struct Walker<'a> {
     pub(crate) passed: &'a Racy32,
 }
 
-/// [`SearchCheck`] as a parameter of the hot loop.
+/// `SearchCheck` as a parameter of the hot loop.
 const STORED: u8 = 0;
 const MODE: u8 = 1;
 const ALWAYS: u8 = 2;

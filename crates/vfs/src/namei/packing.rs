@@ -54,7 +54,7 @@ impl Ended {
     }
 }
 
-/// Why [`Walker::walk_names`] went no further.
+/// Why `Walker::walk_names` went no further.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Halt {
     /// The next component takes more than looking it up.
