@@ -40,7 +40,8 @@ pub enum NameBuffer {
 /// A call that succeeds gives the same answer either way while nobody else changes the tree. The rest can differ where the
 /// order of steps shows, or their number; each field says how.
 ///
-/// ```
+#[cfg_attr(feature = "__variants", doc = "```")]
+#[cfg_attr(not(feature = "__variants"), doc = "```ignore")]
 /// use rcuwalk::{Cred, Variants, Vfs, uapi::R_OK};
 ///
 /// let vfs = Vfs::new()?;

@@ -436,8 +436,26 @@ impl Task {
         // S1: the override would be the credential itself, almost always.
         let copy = self.kernel.variants.cred_copy();
         if flags & AT_EACCESS != 0 || self.cred.override_is_self() && !copy {
+            // Not by a closure, which would be called: 286 instructions become 339.
+            if dirfd == AT_FDCWD {
+                return self.access_as(&self.cred, At::Cwd, path, mode, lookup);
+            }
             return self.with_at(dirfd, |at| self.access_as(&self.cred, at, path, mode, lookup));
         }
+        self.access_overridden(dirfd, path, mode, lookup, copy)
+    }
+
+    /// Asks with the real ids, which are seldom others.
+    #[cold]
+    #[inline(never)]
+    fn access_overridden(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        mode: i32,
+        lookup: Lookup,
+        copy: bool,
+    ) -> Result<()> {
         if copy {
             let real = Arc::new(self.cred.access_override());
             return self.with_at(dirfd, |at| self.access_as(&real, at, path, mode, lookup));
