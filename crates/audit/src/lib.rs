@@ -1,7 +1,7 @@
-//! Everything that somebody may do in a directory tree, an archive or a container image.
+//! Everything that an identity may do in a directory tree, an archive or a container image.
 //!
 //! An [`Audit`] asks the engine, for each of several [`Identity`]s at once, what they may do with every entry of a tree that was
-//! imported before, and hands out the entries where somebody may do something as [`Row`]s. An [`Output`] writes them down; a
+//! imported before, and hands out the entries where an identity may do something as [`Row`]s. An [`Output`] writes them down; a
 //! [`Rule`] finds those that must not be; a [`Diff`] compares two audits.
 //!
 //! ```

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Something that somebody may do with an entry of a tree.
+/// Something that an identity may do with an entry of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Right {
     /// Read a file, list a directory: `access(R_OK)`.
@@ -16,7 +16,7 @@ pub enum Right {
     Search,
     /// Remove or rename the entry: write and search permission on its directory, and the rules of sticky directories.
     Delete,
-    /// Become somebody else, or get capabilities, by executing the file.
+    /// Become another user, or get capabilities, by executing the file.
     SetId,
 }
 

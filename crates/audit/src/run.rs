@@ -39,7 +39,7 @@ pub enum AuditError {
     },
 }
 
-/// An entry of the tree that somebody may do something with.
+/// An entry of the tree that an identity may do something with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its path.

@@ -15,7 +15,7 @@ const UNIT_DIRS: [&str; 5] = [
 /// The first user id that `DynamicUser=` takes.
 const DYNAMIC_UID: u32 = 61184;
 
-/// Directives that change which files a service sees, or what it may do with them, whoever it runs as.
+/// Directives that change which files a service sees, or what it may do with them, independent of its user.
 const NARROWING: [&str; 16] = [
     "BindPaths",
     "BindReadOnlyPaths",

@@ -182,7 +182,7 @@ impl<'a> Workload<'a> {
         self.threads
     }
 
-    /// The threads are somebody else, for the host's sake.
+    /// The threads act as another user, for the host's sake.
     #[must_use]
     pub fn as_identity(mut self, who: &'a Identity) -> Self {
         self.who = Some(who);

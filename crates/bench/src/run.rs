@@ -153,9 +153,7 @@ fn check(tree: &Tree, vfs: &Vfs, observer: &dyn Observer) -> Result<Checked, Err
     let mut checked = check_stat(tree, &*subject_for(&caller, identity::assume(&caller)?)?, &advance)?;
     let identities = identities(tree)?;
     if !identity::can_switch() {
-        checked
-            .notes
-            .push("access is compared for the caller only: becoming somebody else takes root".into());
+        checked.notes.push("access is compared for the caller only: becoming another user takes root".into());
     }
     observer.stage("checking access", Some(entries * identities.len() as u64));
     let access = check_access(tree, &identities, &subject_for, &advance)?;

@@ -54,11 +54,11 @@ pub(crate) enum Command {
     Tree(TreeArgs),
     /// Show where a symbolic link points
     Readlink(ReadlinkArgs),
-    /// Tell whether somebody may read, write or execute a path in a tree
+    /// Tell whether a user may read, write or execute a path in a tree
     Access(AccessArgs),
-    /// Show everything that somebody may do in a directory tree, an archive or a container image
+    /// Show everything that a user may do in a directory tree, an archive or a container image
     Audit(Box<crate::audit::AuditArgs>),
-    /// Explain why somebody may, or may not, do something with a path of this machine
+    /// Explain why a user may, or may not, do something with a path of this machine
     Explain(ExplainArgs),
     /// Ask the path calls of an strace log of the engine and of the kernel
     Replay(ReplayArgs),

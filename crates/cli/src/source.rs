@@ -1,4 +1,4 @@
-//! SOURCE into an engine, and somebody to look at it.
+//! SOURCE into an engine, and a task of the chosen identity to look at it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -64,7 +64,7 @@ impl SetTimes {
     }
 }
 
-/// What somebody wants to do with a path.
+/// What a user wants to do with a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// Read it: access(2) with effective ids.

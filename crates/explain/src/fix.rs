@@ -259,7 +259,7 @@ impl Copy<'_> {
         self.who.groups.push(gid);
         let group = label(gid, self.names.group(gid));
         let user = self.names.user(self.who.uids[3])?;
-        // Somebody may have made it a member after it logged in.
+        // It may have become a member after it logged in.
         if in_group_by_now(&user, gid) {
             return Some(Step::new(
                 "group",

@@ -1,4 +1,4 @@
-//! Asking the host as somebody else: the only module of this crate with `unsafe` code.
+//! Asking the host as another user: the only module of this crate with `unsafe` code.
 //!
 //! A child takes on the identity and makes the calls. It is forked from a program that may have other threads, so between
 //! fork and exit it makes system calls and nothing else: no allocation, no lock, no library function. Everything it needs
@@ -200,7 +200,7 @@ fn step_name(report: i32) -> String {
     format!("{step}: {}", io::Error::from_raw_os_error(errno))
 }
 
-/// The child: becomes somebody else, makes the calls, reports, and ends.
+/// The child: becomes the other user, makes the calls, reports, and ends.
 fn child(plan: &Plan, calls: &[Laid], report: RawFd) -> ! {
     let tell = |word: i32| {
         let bytes = word.to_ne_bytes();

@@ -132,7 +132,7 @@ fn plan(place: &Place, who: &Subject) -> Result<Plan, String> {
     let me = Subject::caller().map_err(|e| e.to_string())?;
     let same = (me.uids, me.gids, &me.groups, me.caps) == (who.uids, who.gids, &who.groups, who.caps);
     if !same && me.uids[1] != 0 {
-        return Err("only root can ask as somebody else".to_owned());
+        return Err("only root can ask as another user".to_owned());
     }
     let ids = (!same || who.user_ns.is_some()).then(|| Ids {
         uids: who.uids,

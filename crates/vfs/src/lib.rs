@@ -1,8 +1,8 @@
 //! The Linux pathname layer as a library: everything between a pathname and an inode, and the calls that stand on it.
 //!
 //! A [`Vfs`] is an in-memory file system with Linux's own rules: path walk, symlinks, credentials, permission bits, ACLs,
-//! capabilities, sticky directories, set-id stripping. A [`Task`] is a process in it, for any virtual user, whoever runs
-//! the program. Its methods are the system calls, and answer as the running kernel does, errno by errno.
+//! capabilities, sticky directories, set-id stripping. A [`Task`] is a process in it, for any virtual user; the
+//! program needs no privilege. Its methods are the system calls, and answer as the running kernel does, errno by errno.
 //!
 //! ```
 //! use rcuwalk::{Cred, Errno, Vfs, uapi::*};

@@ -53,7 +53,7 @@ pub(crate) struct AuditArgs {
     /// Write only what sums up, no entries
     #[arg(short, long, conflicts_with = "format")]
     quiet: bool,
-    /// Exit with 1 if somebody may do this: RIGHT,...[@IDENTITY]:/PATTERN, such as write:/etc/** (may be repeated)
+    /// Exit with 1 if an identity may do this: RIGHT,...[@IDENTITY]:/PATTERN, such as write:/etc/** (may be repeated)
     #[arg(long, value_name = "RULE")]
     fail_on: Vec<Rule>,
     /// Compare two audits, each a file that --json wrote, or a SOURCE; exit with 1 if they differ
@@ -107,8 +107,8 @@ enum NamesFrom {
 }
 
 const AFTER_HELP: &str = "\
-Only entries that somebody may do something with are shown, and only what they may do: r read, w write, x execute, s search, \
-d delete or rename, u become somebody else by executing it. Behind the permissions, + stands for an ACL and c for file capabilities. Mount options, ACLs, capabilities, sticky directories and inode flags \
+Only entries that an identity may do something with are shown, and only what it may do: r read, w write, x execute, s search, \
+d delete or rename, u become another user by executing it. Behind the permissions, + stands for an ACL and c for file capabilities. Mount options, ACLs, capabilities, sticky directories and inode flags \
 count; security modules such as SELinux or AppArmor are not asked.
 
 Exit codes: 0 done; 1 a rule of --fail-on is broken, or --diff found a difference; 2 the audit could not be made, or is not \

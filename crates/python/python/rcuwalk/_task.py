@@ -330,7 +330,7 @@ class Task(_rcuwalk.Task):
                         yield from self._glob(root, path, rest, recursive, hidden)
 
     def rmtree(self, path: StrOrBytesPath, ignore_errors: bool = False) -> None:
-        """`shutil.rmtree`, relative to descriptors: a link is never followed, whoever changes the tree meanwhile."""
+        """`shutil.rmtree`, relative to descriptors: a link is never followed, also while others change the tree."""
         try:
             if self.islink(path):
                 raise OSError("Cannot call rmtree on a symbolic link")

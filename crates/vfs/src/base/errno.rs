@@ -1,7 +1,7 @@
 //! Error numbers.
 //!
 //! [`Errno`] is the answer of a call that failed: one Linux error number, x86-64 (and every other architecture that
-//! uses the generic table). It is two bytes and has a niche, so `Result<(), Errno>` is two bytes as well.
+//! uses the generic table). It is four bytes and is never zero, so `Result<(), Errno>` is four bytes as well.
 
 use std::fmt;
 use std::num::NonZeroU32;

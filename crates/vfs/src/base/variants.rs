@@ -164,7 +164,7 @@ impl VariantBits {
         }
     }
 
-    /// Whether walks search directories as they do by default, do not count, and ask nobody.
+    /// Whether walks search directories as they do by default, do not count, and ask no security hook.
     #[inline(always)]
     pub(crate) fn plain_search(&self) -> bool {
         self.0.get() & (SEARCH_MODE | SEARCH_ALWAYS | COUNT_SEARCHES | HOOKED) == 0

@@ -387,7 +387,7 @@ impl Task {
         }
     }
 
-    /// Creates the last component. `None` if somebody else did meanwhile.
+    /// Creates the last component. `None` if another task did meanwhile.
     ///
     /// Kernel: fs/namei.c `lookup_open()`.
     fn create_last(&self, dir: Path, last: Last<'_>, op: &OpenFlags) -> Result<Option<Opened>> {
@@ -583,7 +583,7 @@ impl Task {
         Ok(())
     }
 
-    /// Opens one end of a fifo, which carries nothing here but knows who has it open.
+    /// Opens one end of a fifo, which carries nothing here but counts its readers and writers.
     ///
     /// Kernel: fs/pipe.c `fifo_open()`.  Differs: what would wait for the other end is `EAGAIN`.
     fn open_fifo(&self, inode: Handle, mode: FileMode, op: &OpenFlags) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What `/proc/PID` has for pathnames: namespaces to join, and the maps of user namespaces to write.
 //!
-//! There is no `/proc` in the tree. [`Task::open_proc`] opens such a file for whoever holds the other task; descriptors,
+//! There is no `/proc` in the tree. [`Task::open_proc`] opens such a file for every holder of the other task; descriptors,
 //! setns(2) and write(2) are as they are on the kernel.
 //!
 //! Kernel: fs/nsfs.c, kernel/nsproxy.c, kernel/user_namespace.c, fs/proc/base.c.

@@ -66,7 +66,7 @@ impl Kernel {
     #[inline(always)]
     fn cp_statx(&self, path: mount::Path, Told { k, dev }: &Told, mask: u32, cred: &Cred) -> Statx {
         let ns = cred.user_ns();
-        // A file system with multigrain times reports a change only to who asks for it.
+        // A file system with multigrain times reports a change only to a caller that asks for it.
         let times = mask & (STATX_CTIME | STATX_MTIME) != 0;
         let filled = STATX_BASIC_STATS & if times { !0 } else { !(STATX_CTIME | STATX_MTIME) };
         let mnt_id = if mask & STATX_MNT_ID_UNIQUE != 0 { STATX_MNT_ID_UNIQUE } else { STATX_MNT_ID };
@@ -549,7 +549,7 @@ impl<'a> Walker<'a> {
     /// Whether what a lockless lookup led to may be accessed, as of what it was asked of.
     #[inline(always)]
     fn may_access_found(&self, found: Candidate<'a>, mode: i32) -> (Candidate<'a>, Result<()>) {
-        // Whatever anybody may do, but where the mount has a say too.
+        // What every user may do, unless the mount decides as well.
         if mode & !R_OK == 0 && self.kernel.everyone_may(found.position.mnt, found.inode, mode as u32) {
             return (found, Ok(()));
         }

@@ -34,7 +34,7 @@ enum Kind {
     Trusted,
     Caps,
     Security,
-    /// `system.*` other than the ACLs: nobody handles it, whoever asks.
+    /// `system.*` other than the ACLs: no handler serves it, for any user.
     System,
     Other,
 }

@@ -156,7 +156,7 @@ pub(crate) fn bprm_creds(old: &Cred, gives: &Gives, how: Unsafe) -> Result<ExecC
     Ok(ExecCred { cred, secureexec })
 }
 
-/// Whether a program that gives this makes `cred` somebody, or lets it do something, that another program would not.
+/// Whether a program that gives this changes the ids of `cred`, or gives it rights, as another program would not.
 pub(crate) fn gains(cred: &Cred, gives: &Gives) -> bool {
     let run = |gives: &Gives| bprm_creds(cred, gives, Unsafe::default()).map(|new| new.cred);
     let (Ok(with), Ok(without)) = (run(gives), run(&Gives::default())) else { return false };

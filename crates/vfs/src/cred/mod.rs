@@ -468,7 +468,7 @@ mod tests {
                     assert_eq!(decisions(cred), decisions(&over));
                 }
             }
-            // Whoever becomes root when the map is written, no answer given before may turn wrong.
+            // No answer given before the map is written may turn wrong by it, whichever user becomes root.
             if let Some(lower) = late_root {
                 ns.set_uid_map(&[IdExtent { first: 0, lower, count: 1 }]).unwrap();
                 let skipped: Vec<_> = creds.iter().filter(|cred| cred.override_is_self()).collect();

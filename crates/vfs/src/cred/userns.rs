@@ -329,7 +329,7 @@ impl UserNamespace {
 
     /// Writes the user-id map; `lower` ids are those of the parent.
     ///
-    /// Whether somebody may do so is not asked: that is a write to [`ProcFile::UidMap`](crate::ProcFile::UidMap).
+    /// No permission is checked here, as it is for a write to [`ProcFile::UidMap`](crate::ProcFile::UidMap).
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
 //! Stamps: whether a slot can have changed, without looking at it.
 //!
 //! The whole-path table keeps copies of inodes. Whether a copy still holds must not cost what it saves, which is the cache
-//! line of the original. So the slots share [`STAMPS`] numbers that stay in the cache, and whoever changes a dentry or an
+//! line of the original. So the slots share [`STAMPS`] numbers that stay in the cache, and every writer of a dentry or an
 //! inode counts up the one of its slot first.
 //!
 //! **Claim.** A copy made with the name space lock held, together with its stamp, is what the slot has whenever that stamp is
 //! read again and still the same. No change is under way when the copy is made; the next one counts the stamp up before it
-//! opens the sequence count of what it changes. So whoever has seen anything of the change, here or by way of others, has
+//! opens the sequence count of what it changes. So a thread that has seen anything of the change, directly or through others, has
 //! acquired the new stamp with it, and cannot read the old one any more.
 //!
 //! Stamps are shared, so that a change makes copies of some other slots look old too: those are asked by their own counts, as
@@ -98,7 +98,7 @@ impl Store {
         self.dentry(dentry).seq.count.write()
     }
 
-    /// Starts a change of an inode, which ends when the guard is dropped, and notes it for whoever watches changes.
+    /// Starts a change of an inode, which ends when the guard is dropped, and notes it for the change feed.
     #[inline]
     pub(crate) fn open_inode(&self, ns: &mut Namespace, inode: Handle) -> SeqWrite<'_> {
         self.note_change(ns, inode);

@@ -48,7 +48,7 @@ const _: () = assert!(
     "192 bytes an entry, and its hash bucket"
 );
 
-/// The contents of one regular file, which outlive its names while somebody has it open.
+/// The contents of one regular file, which outlive its names while the file is open.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) data: RwLock<FileData>,
@@ -70,12 +70,12 @@ pub(crate) struct Namespace {
     /// Extended attributes other than ACLs; index 0 is never used.
     xattrs: Table<CountedXattrs>,
     pub(crate) wide_times: HashMap<Handle, Times>,
-    /// Inodes without a name that somebody still holds, and the file system they keep from becoming read-only. Kernel:
+    /// Inodes without a name that are still held, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
     pub(crate) nameless: HashMap<Handle, u32>,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
-    /// What changed, for whoever keeps the tree elsewhere.
+    /// What changed, for a program that keeps the tree elsewhere.
     pub(crate) feed: Option<Box<Feed>>,
 }
 
@@ -702,7 +702,7 @@ impl Store {
         let is_dir = i.mode.get() & S_IFMT == S_IFDIR;
         let dentry = if is_dir { self.inode_rest(inode).alias.get() } else { 0 };
         let alias = self.dentry(dentry);
-        // The bit and what it is derived from change under both counts at once: whoever validates either sees both.
+        // The bit and what it is derived from change under both counts at once: a reader that validates either sees both.
         let _paths = step!("change-paths", is_dir).then(|| self.open_paths(ns));
         let _bit = is_dir.then(|| self.open_dentry(ns, dentry));
         let _inode = self.open_inode(ns, inode);
@@ -740,7 +740,7 @@ impl Store {
         Ok(contents)
     }
 
-    /// Notes that an inode changes, for whoever watches changes.
+    /// Notes that an inode changes, for the change feed.
     #[inline]
     pub(crate) fn note_change(&self, ns: &mut Namespace, inode: Handle) {
         if ns.feed.as_mut().is_some_and(|feed| feed.changed(inode)) {
@@ -809,7 +809,7 @@ impl Store {
         count.set(count.get().wrapping_sub(1));
     }
 
-    /// Counts an execution of a regular file, unless somebody writes to it. Kernel: `exe_file_deny_write_access()`.
+    /// Counts an execution of a regular file, unless it is open for writing. Kernel: `exe_file_deny_write_access()`.
     pub(crate) fn deny_write_access(&self, _: &Namespace, inode: Handle) -> Result<()> {
         let count = self.write_count(inode);
         match count.get() as i32 {

@@ -388,7 +388,7 @@ impl Task {
 }
 
 impl Kernel {
-    /// The privileges that a file gives to who executes it, where the mount does not take them away.
+    /// The privileges that a file gives to a task that executes it, where the mount does not take them away.
     ///
     /// # Errors
     ///

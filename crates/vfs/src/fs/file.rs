@@ -30,7 +30,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 #[derive(Debug)]
 pub struct File {
     pub(super) fs: Fs,
-    /// Negative once it belongs to somebody else.
+    /// Negative once another owner has it.
     fd: i32,
 }
 

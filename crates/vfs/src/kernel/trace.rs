@@ -178,7 +178,7 @@ impl Kernel {
 
 impl Vfs {
     /// Runs `call` and gives, with its result, what the walks and checks of this file system did meanwhile. Calls walk
-    /// holding references while it runs; whoever else uses the file system is recorded, too. Only one recording runs at a
+    /// holding references while it runs; other users of the file system are recorded, too. Only one recording runs at a
     /// time, and inside one there can be no other: it would wait for itself.
     ///
     /// ```

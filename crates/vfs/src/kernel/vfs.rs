@@ -223,7 +223,7 @@ impl VfsBuilder {
     }
 
     /// Which buffers are cleared before they are used; all but those of caches that opted out unless set. The environment
-    /// variable `RCUWALK_INIT_ON_ALLOC` (`on`, `off`, `force`, `skip=NAME,...`) has the last word, for whoever runs the program.
+    /// variable `RCUWALK_INIT_ON_ALLOC` (`on`, `off`, `force`, `skip=NAME,...`) overrides this: the operator decides.
     #[must_use]
     pub fn init_on_alloc(mut self, policy: InitOnAlloc) -> Self {
         self.init_on_alloc = policy;

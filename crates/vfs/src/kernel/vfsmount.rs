@@ -75,7 +75,7 @@ impl Kernel {
         RacyAcl { store: &self.store, blob: inode.acl.get(), view }
     }
 
-    /// Takes a reference to a mount that somebody holds.
+    /// Takes a reference to a mount that is held already.
     #[inline]
     pub(crate) fn mntget(&self, mnt: Handle) {
         if mnt != ROOT_MOUNT {
@@ -128,7 +128,7 @@ impl Kernel {
         self.mount(mnt).count.count()
     }
 
-    /// Takes a reference to a place that somebody holds.
+    /// Takes a reference to a place that is held already.
     pub(crate) fn path_get(&self, path: Path) {
         self.mntget(path.mnt);
         self.store.links(path.dentry).count.get();
@@ -232,7 +232,7 @@ impl Kernel {
             && !self.mount_has(mnt, flags::RECORDED | flags::HOOKED)
     }
 
-    /// Whether `cred` may do `mask` to the inode; for inodes that somebody holds.
+    /// Whether `cred` may do `mask` to the inode, which has to be held.
     pub(crate) fn inode_permission(&self, mnt: Handle, inode: Handle, cred: &Cred, mask: u32) -> Result<()> {
         self.store.read_inode(inode, |i| self.racy_permission(mnt, i, cred, mask))
     }

@@ -183,7 +183,7 @@ impl<'a> Walker<'a> {
     #[cold]
     pub(super) fn note(&self, sign: Signature, as_of: AsOf, mnt: Handle, led: Led, turns: &[Seen]) {
         let (kernel, store) = (self.kernel, &self.kernel.store);
-        // Nothing changes under the lock. Where somebody else has it, next time will do.
+        // Nothing changes under the lock. If another thread has it, a later lookup tries again.
         let Some(ns) = store.try_lock() else { return };
         let seen = led.seen();
         let d = store.dentry(seen.dentry);

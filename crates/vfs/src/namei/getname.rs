@@ -5,7 +5,7 @@
 use crate::base::errno::Errno;
 use crate::base::uapi::PATH_MAX;
 
-/// Stands for a name that could not be read: whoever uses it gets `EFAULT`. It is told from names that are too long by
+/// Stands for a name that could not be read: a call that uses it answers `EFAULT`. It is told from names that are too long by
 /// its address.
 pub(crate) static NAME_FAULT: [u8; PATH_MAX] = [0; PATH_MAX];
 

@@ -366,7 +366,7 @@ impl<'a> Nameidata<'a> {
         Stop::Fail(if self.lookup.resolve & RESOLVE_CACHED != 0 { Errno::EAGAIN } else { errno })
     }
 
-    /// Says what the walk does, if it holds references and somebody listens.
+    /// Reports what the walk does, if it holds references and a trace is recorded.
     #[inline(always)]
     pub(super) fn tell<const RCU: bool>(&self, event: impl FnOnce(&Kernel) -> Event) {
         if !RCU {

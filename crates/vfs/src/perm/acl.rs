@@ -171,7 +171,7 @@ fn granted(class: Class, perm: u16, mask: Option<u16>, want: u16, w: &mut impl W
     if granted { Ok(()) } else { Err(Errno::EACCES) }
 }
 
-/// An ACL as somebody wrote it: known tags, but any order, any permission bits, perhaps ids that do not exist.
+/// An ACL as it was written: known tags, but any order, any permission bits, perhaps ids that do not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UncheckedAcl(Vec<AclEntry>);
 

@@ -51,7 +51,7 @@ pub enum Class {
     Everyone,
     /// The owner.
     Owner,
-    /// Somebody whom the ACL names, by this id.
+    /// A user or group that the ACL names, by this id.
     NamedUser(u32),
     /// A member of the inode's group.
     Group,

@@ -235,7 +235,7 @@ impl Utimes {
         }
     }
 
-    /// Are both times set to now? Whoever may write to the file may do that.
+    /// Are both times set to now? Every user that may write to the file may do that.
     pub(crate) fn is_touch(&self) -> bool {
         self.atime == SetTime::Now && self.mtime == SetTime::Now
     }

@@ -26,7 +26,7 @@ pub(crate) fn inode_permission(
     generic_permission(attr, acl, cred, mask, w)
 }
 
-/// What forbids writing whoever asks. Kernel: `sb_permission()` and the write half of `inode_permission()`.
+/// What forbids writing to every user. Kernel: `sb_permission()` and the write half of `inode_permission()`.
 fn may_write_at_all(sb_rdonly: bool, attr: &InodeAttr, w: &mut impl Watch) -> Result<()> {
     if sb_rdonly && (s_isreg(attr.mode) || s_isdir(attr.mode) || s_islnk(attr.mode)) {
         return w.refuse(Rule::ReadOnlySuperblock, Errno::EROFS);
@@ -96,7 +96,7 @@ pub(crate) fn acl_permission_check(
     w: &mut impl Watch,
 ) -> Result<()> {
     let (mode, want) = (attr.mode, mask & (MAY_READ | MAY_WRITE | MAY_EXEC));
-    // Every class grants it, and there is no ACL that could refuse: who asks does not matter.
+    // Every class grants it, and there is no ACL that could refuse: the credential does not matter.
     if (want * 0o111) & !mode == 0 && !acl.has_access_acl() {
         return class_grants(Class::Everyone, want, want, w);
     }

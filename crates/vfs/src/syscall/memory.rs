@@ -355,7 +355,7 @@ mod tests {
         let names = Names::new(InitOnAlloc::On);
         let mut get = |address| Name::get(&mut mem, address, &names, NameBuffer::Embedded);
         assert_eq!(&*get(0x1000), b"xxxxxxxxxx");
-        assert_eq!(get(0x1010).len(), PATH_MAX, "too long for whoever uses it");
+        assert_eq!(get(0x1010).len(), PATH_MAX, "too long for the call that uses it");
         let faulted = get(end - 5);
         assert_eq!(crate::namei::getname::check_name(&faulted, true), Err(Errno::EFAULT));
         let faulted = get(end - 1000);

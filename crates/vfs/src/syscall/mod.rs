@@ -240,7 +240,7 @@ impl Task {
         function(&mut Call { task: self, mem, args }).unwrap_or_else(negated)
     }
 
-    /// What the last [`syscall`](Self::syscall) leaves to whoever runs the task, if anything. The next call forgets it.
+    /// What the last [`syscall`](Self::syscall) leaves to the program that runs the task, if anything. The next call forgets it.
     pub fn take_event(&mut self) -> Option<Event> {
         self.event.take().map(|event| *event)
     }

@@ -1,4 +1,4 @@
-//! A task: who asks, and from where.
+//! A task: the identity that makes the calls, and where it stands.
 
 pub(crate) mod fork;
 pub(crate) mod process;
@@ -42,14 +42,14 @@ pub struct Task {
     pub(crate) process: Arc<Process>,
     /// Whose task this is: he has as many as hold this.
     pub(crate) user: Arc<UserCount>,
-    /// The user id was changed to that of somebody who had too many tasks. Kernel: `PF_NPROC_EXCEEDED`.
+    /// The user id was changed to that of a user with too many tasks. Kernel: `PF_NPROC_EXCEEDED`.
     pub(crate) nproc_exceeded: Racy32,
     /// Nothing this task executes can give it privileges any more.
     pub(crate) no_new_privs: bool,
     /// The program that runs; its file cannot be written meanwhile. Kernel: `mm->exe_file`.
     pub(crate) exe: Option<Arc<ExecFile>>,
     pub(crate) ids: Ids,
-    /// What the last raw call leaves to whoever runs the task.
+    /// What the last raw call leaves to the program that runs the task.
     pub(crate) event: Option<Box<Event>>,
     /// Lookups that the sleeping whole-path table let pass.
     pub(crate) passed: Racy32,

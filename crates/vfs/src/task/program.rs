@@ -33,7 +33,7 @@ impl ExecFile {
     ///
     /// # Errors
     ///
-    /// `ETXTBSY` if somebody has it open for writing.
+    /// `ETXTBSY` if a task has it open for writing.
     pub(crate) fn new(kernel: &Arc<Kernel>, file: FileArc) -> Result<ExecFile> {
         let store = &kernel.store;
         let ns = store.lock();
@@ -124,7 +124,7 @@ pub struct Exec {
     pub dumpable: bool,
 }
 
-/// What a raw call leaves to whoever runs the task: the engine runs no program.
+/// What a raw call leaves to the program that runs the task: the engine runs none itself.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -141,7 +141,8 @@ pub enum Event {
     Exited {
         /// The status, of which a parent sees the lowest eight bits.
         status: i32,
-        /// Whether all threads of the process end with it. They are tasks of their own; whoever runs them ends them.
+        /// Whether all threads of the process end with it. The program that runs the tasks
+        /// has to end the others.
         group: bool,
     },
 }

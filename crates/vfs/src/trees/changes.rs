@@ -1,4 +1,4 @@
-//! What changes, told to whoever keeps the tree elsewhere.
+//! What changes, for a program that keeps the tree elsewhere.
 //!
 //! A file system that is watched collects which inodes, names and contents changed since they were last asked for. The
 //! values are read when they are asked for, so what changed ten times is told once. Nothing can be forgotten: an inode
@@ -176,7 +176,7 @@ impl Loader<'_> {
             }
         }
         for contents in ns.contents.iter() {
-            // Contents that somebody is writing to right now are told of whole, later.
+            // Contents that a task is writing to right now are reported whole, later.
             if let Ok(mut data) = contents.data.try_write() {
                 data.track();
             }
@@ -356,7 +356,7 @@ fn tell_node(
     xattrs.extend(plain.map(|(name, value)| (&name[..], &value[..])));
     let mut body = Vec::new();
     if stat.mode & S_IFMT == S_IFLNK {
-        // Fails only without memory; the empty body is then refused by whoever reads it back.
+        // Fails only without memory; the reader then refuses the empty body.
         let _ = store.link_body(inode, &mut body);
     }
     let device = matches!(stat.mode & S_IFMT, S_IFCHR | S_IFBLK);
@@ -377,7 +377,7 @@ fn tell_node(
         xattrs: &xattrs,
     };
     let unread = stat.iflags & flags::NO_CONTENT != 0;
-    // Not waited for by anybody who holds it: the gate keeps writers away, and readers take no lock meanwhile.
+    // No holder waits for it: the gate keeps writers away, and readers take no lock meanwhile.
     let mut data =
         contents(kernel, ns, inode).map(|c| c.data.write().unwrap_or_else(PoisonError::into_inner));
     let mut changed = data.as_mut().map_or(Vec::new(), |data| data.take_changed());

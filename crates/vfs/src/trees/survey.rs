@@ -51,7 +51,7 @@ pub struct Surveyed<'a> {
     pub attr: InodeAttr,
     /// Whether it has an access ACL that says more than the mode.
     pub has_acl: bool,
-    /// Whether it has capabilities for who executes it (`security.capability`).
+    /// Whether it gives capabilities to a task that executes it (`security.capability`).
     pub has_caps: bool,
     /// Who can get there: has search permission on every directory on the way.
     pub reach: u64,

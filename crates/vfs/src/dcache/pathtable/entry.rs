@@ -35,7 +35,7 @@ const _: () = assert!(
 /// No stamp is odd.
 pub(super) const NO_COPY: u32 = 1;
 
-/// No count of changes is odd when somebody asks.
+/// Counts of changes are never odd when they are read.
 pub(super) const NO_TIME: u32 = 1;
 
 impl Entry {
@@ -68,7 +68,7 @@ impl Entry {
         self.seq.begin() != 0
     }
 
-    /// Starts a change, which ends when the guard is dropped. There is no other way to write an entry, so that whoever does has
+    /// Starts a change, which ends when the guard is dropped. There is no other way to write an entry, so every writer has
     /// the name space lock.
     pub(super) fn change(&self, _: &Namespace) -> SeqWrite<'_> {
         self.seq.write()

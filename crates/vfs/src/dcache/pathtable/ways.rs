@@ -55,7 +55,7 @@ impl PathTable {
         (0..WAYS).map(|way| (mixed.first() + way) % WAYS).find(|&way| self.is_vacant(bucket, way, as_of))
     }
 
-    /// The way of a full bucket that a path may take, whoever asks; none half of the times. So paths that are asked for again
+    /// The way of a full bucket that a path may take; none half of the times. So paths that are asked for again
     /// get in soon, and too many for a bucket do not drive each other out each time. Any way, as what nobody asks for any
     /// more cannot be told from what is known and just not forgotten: the one comes back, the other does not.
     pub(super) fn victim(&self, _: &Namespace) -> Option<u32> {
@@ -106,8 +106,8 @@ impl PathTable {
         self.turn.set(0);
     }
 
-    /// Moves the entries of a few buckets to where they belong since it grew: whoever enters one does, so that nobody waits for
-    /// all of them. Until then they are not found.
+    /// Moves the entries of a few buckets to where they belong since it grew. A lookup that adds a path does this, so that no
+    /// lookup waits for all of them. Until then they are not found.
     pub(super) fn resettle(&self, ns: &Namespace, as_of: AsOf) {
         let from = self.resettled.get();
         let to = (from + RESETTLED).min(self.outgrown.get());
