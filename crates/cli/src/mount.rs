@@ -1,6 +1,7 @@
 //! `rcuwalk mount`, and what mount(8) calls as `mount.rcuwalk`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -176,7 +177,7 @@ pub(crate) fn run(args: &MountArgs) -> Done {
     if args.daemon {
         detach().map_err(|e| Failure::Error(format!("going into the background: {e}; use -f")))?;
     }
-    serve(mount, kept)
+    serve(mount, kept, args.daemon)
 }
 
 /// Starts this program anew to serve, and waits until it has mounted or said why not.
@@ -302,15 +303,47 @@ impl Plan {
 }
 
 /// Serves until the tree is unmounted, or a signal asks for that.
-fn serve(mount: Mount, kept: Option<Live>) -> Done {
+fn serve(mount: Mount, kept: Option<Live>, is_daemon: bool) -> Done {
+    let mut known = None;
     while signals::asked().is_none() && !mount.is_over() {
+        let error = kept.as_ref().and_then(Live::last_error);
+        if error != known {
+            match &error {
+                Some(error) => {
+                    report(is_daemon, format_args!("image: a commit failed, and is tried again: {error}"))
+                }
+                None => report(is_daemon, "image: the commit that had failed succeeded"),
+            }
+            known = error;
+        }
         // A signal wakes this thread.
         thread::park_timeout(Duration::from_millis(250));
     }
     let point = mount.point().display().to_string();
-    let unmounted = mount.unmount().map_err(|e| Failure::Error(format!("unmounting: {point}: {e}")));
-    let closed = kept.map_or(Ok(()), Live::close).map_err(|e| Failure::Error(format!("image: {e}")));
-    unmounted.and(closed)
+    let unmounted = mount.unmount().map_err(|e| format!("unmounting: {point}: {e}"));
+    let closed = kept.map_or(Ok(()), Live::close);
+    let closed = closed.map_err(|e| format!("image: closing; what was not committed is lost: {e}"));
+    let mut done = Ok(());
+    for error in [unmounted, closed].into_iter().filter_map(Result::err) {
+        report(is_daemon, error);
+        done = Err(Failure::Explained);
+    }
+    done
+}
+
+/// Says what goes wrong while the tree is served: in the system's log if this is a daemon, which has no other place.
+fn report(is_daemon: bool, text: impl Display) {
+    if !is_daemon {
+        return complain(text);
+    }
+    let formatter = syslog::Formatter3164 {
+        facility: syslog::Facility::LOG_DAEMON,
+        hostname: None,
+        process: "rcuwalk".into(),
+        pid: std::process::id(),
+    };
+    // Opened each time: the system's log may be started anew. Without one there is nowhere to say that there is none.
+    let _ = syslog::unix(formatter).and_then(|mut log| log.err(text.to_string()));
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -282,5 +283,58 @@ fn a_mount_says_when_no_room_is_kept() {
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(stderr(&output).contains("note: no room is kept for changes of"), is_noted, "{output:?}");
         umount(point.path());
+    }
+}
+
+/// A daemon has no terminal. The script has a `/dev` of its own, in which the test is the system's log.
+#[test]
+fn a_commit_that_fails_is_told_of_on_the_terminal_or_in_the_log() {
+    if !possible() {
+        return;
+    }
+    // No room is kept for an image that is mounted beside another file system; so others can take it.
+    let script = r#"
+        cd "$1" && mkdir point disk other
+        cp -a /dev/null /dev/zero /dev/fuse dev/ && mount --bind dev /dev || exit 1
+        mount -t tmpfs -o size=8m none disk && mount -t tmpfs none other || exit 1
+        mv kept disk/tree.image && touch other/tree.image && mount --bind disk/tree.image other/tree.image || exit 1
+        "$0" mount $2 --image other/tree.image point &
+        for i in $(seq 200); do mountpoint -q point && break; sleep 0.1; done
+        head -c 1000000 /dev/zero > point/file
+        head -c 9000000 /dev/zero > disk/filler
+        sync point/file && exit 1
+        sleep 1
+        umount point || exit 1
+        wait
+    "#;
+    for how in ["", "--foreground"] {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = dir.path().join("dev");
+        fs::create_dir(&dev).unwrap();
+        let log = UnixDatagram::bind(dev.join("log")).unwrap();
+        log.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(rcuwalk(["save"]).arg(&dev).arg(dir.path().join("kept")).status().unwrap().success());
+        let output = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", script, env!("CARGO_BIN_EXE_rcuwalk")])
+            .arg(dir.path())
+            .arg(how)
+            .output()
+            .unwrap();
+        let terminal = stderr(&output);
+        assert!(output.status.success(), "{terminal}");
+        let expected = [
+            "image: a commit failed, and is tried again: ",
+            "image: closing; what was not committed is lost: ",
+        ];
+        for expected in expected {
+            let mut message = [0; 1000];
+            let said = if how.is_empty() {
+                let len = log.recv(&mut message).expect("the log hears of it");
+                String::from_utf8_lossy(&message[..len])
+            } else {
+                terminal.lines().find(|line| line.contains(expected)).unwrap_or(&terminal).into()
+            };
+            assert!(said.contains(expected) && said.contains("No space left on device"), "{how}: {said}");
+        }
     }
 }
