@@ -403,12 +403,11 @@ impl Shared {
         if disk.reserved() <= MARGIN + AT_REST || account.committing != 0 {
             return;
         }
-        self.changes.grant(AT_REST);
-        // Whoever comes from here on, and needs more, waits for the account.
-        if self.changes.needed() == 0 {
-            // It stays reserved where that does not work.
-            let _ = disk.release_beyond(MARGIN + AT_REST);
+        if !self.changes.rest(AT_REST) {
+            return;
         }
+        // A call that needs more from here on waits for the account. The room stays reserved if this fails.
+        let _ = disk.release_beyond(MARGIN + AT_REST);
         drop(account);
         self.extend();
     }

@@ -209,6 +209,19 @@ impl Changes {
         costs.left.set(bytes.saturating_sub(costs.spent.get()));
     }
 
+    /// Lowers what is granted to `bytes`, if no change waits and no call is under way; tells whether it did. A call that
+    /// was let in keeps the room it was let in for.
+    pub fn rest(&self, bytes: u64) -> bool {
+        let _ns = self.vfs.0.store.lock();
+        let watch = self.watch();
+        let in_flight = watch.in_flight();
+        let idle = *in_flight == 0 && watch.costs.spent.get() == 0;
+        if idle {
+            watch.costs.left.set(bytes);
+        }
+        idle
+    }
+
     /// How many bytes changes that were not told yet, and calls under way, cost on the disk at most.
     pub fn needed(&self) -> u64 {
         let in_flight = self.watch().in_flight();
