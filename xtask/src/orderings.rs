@@ -275,7 +275,7 @@ pub(crate) const CHECKS: &[Step] = &[
         id: "note-missing",
         place: "note",
         what: "under the lock, the check that the directory in which a name was missing has not changed",
-        models: &["unlink_vs_open"],
+        models: &["create_vs_missing_path"],
     },
     Step {
         id: "note-turns",

@@ -364,6 +364,13 @@ races! {
         questions: [(Open, "/d/f"), (Open, "/d/f")],
         reached: ["/d/f → /d/f", "/d/f → /d/g", "/d/f → missing", "/d/f → refused"],
     }
+    /// A name comes to be just when it is remembered that there is none.
+    create_vs_missing_path {
+        tree: |root| mkdir(root, "/d"),
+        changes: [|root| touch(root, "/d/f")],
+        questions: [(Stat, "/d/f"), (Stat, "/d/f"), (Stat, "/d/f")],
+        reached: ["/d/f → /d/f", "/d/f → missing"],
+    }
     chmod_vs_walk {
         tree: |root| {
             mkdir(root, "/d");
