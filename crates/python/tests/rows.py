@@ -405,6 +405,8 @@ class Entry:
         elif key == "xattr":
             name, _, content = raw.partition(b":")
             self.xattrs.append((name, content))
+        elif key == "long_xattrs":
+            self.xattrs.extend((f"user.{n:0>250}", b"") for n in range(int(value)))
         elif key == "caps":
             self.xattrs.append(("security.capability", bytes.fromhex(value)))
         elif key == "flags":

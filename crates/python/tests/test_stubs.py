@@ -87,10 +87,9 @@ def test_strict_type_checkers_find_nothing(tmp_path):
         "with FakeFilesystem(allow_escape=True) as fs, fs.as_user(1000):\n"
         "    path: str = fs.create_file('/f', b'x', 0o600)\n"
     )
-    package = pathlib.Path(rcuwalk.__file__).parent
     check = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    for place in (package, program):
-        run = subprocess.run([*check, str(place)], capture_output=True, text=True, cwd=tmp_path)
+    for what in (["--package", "rcuwalk"], [str(program)]):
+        run = subprocess.run([*check, *what], capture_output=True, text=True, cwd=tmp_path)
         assert run.returncode == 0, run.stdout + run.stderr
     program.write_text("from rcuwalk import Vfs\nVfs().task().listdir(b'/').append('str')\n")
     assert subprocess.run([*check, str(program)], capture_output=True, cwd=tmp_path).returncode == 1

@@ -153,7 +153,7 @@ impl Generator {
             file_system,
             mounts,
             namespaces,
-            raw: raw && file_system == FileSystem::Tmpfs,
+            raw,
             unshared: Vec::new(),
             proc: Vec::new(),
             opened: 0,
@@ -834,7 +834,7 @@ impl Generator {
                 });
                 Op::Lseek {
                     fd,
-                    offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000, i64::MAX, i64::MIN])),
+                    offset: Int(*self.rng.pick(&[0, 1, -1, 5000, 100_000, self.last_offset(), i64::MIN])),
                     whence,
                 }
             }
@@ -877,7 +877,16 @@ impl Generator {
 
     /// Where in a file, or far behind its end.
     fn offset(&mut self) -> Int {
-        Int(*self.rng.pick(&[0, 0, 1, 4095, 10_000, -1, i64::MAX, i64::MAX - 3]))
+        let last = self.last_offset();
+        Int(*self.rng.pick(&[0, 0, 1, 4095, 10_000, -1, last, last - 3]))
+    }
+
+    /// The last offset there can be. Files of ext4 end long before, and what their offsets may be depends on the blocks' size.
+    fn last_offset(&self) -> i64 {
+        match self.file_system {
+            FileSystem::Tmpfs => i64::MAX,
+            FileSystem::Ext4 => 100_000,
+        }
     }
 
     /// A transfer through several buffers.

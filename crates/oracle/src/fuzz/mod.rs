@@ -202,9 +202,14 @@ impl Duel {
     /// Makes the program `n` of a seed.
     fn make(&self, seed: u64, n: u64) -> Result<Round, String> {
         let seed = seed_of(seed, n);
-        let pair = PAIRS[(n % PAIRS.len() as u64) as usize];
+        let mut pair = PAIRS[(n % PAIRS.len() as u64) as usize];
+        let mut raw = ENGINES[pair[0]].1 == Entry::RawDoor;
+        // What a transfer that faults leaves behind is tmpfs's own.
+        if raw && self.file_system == FileSystem::Ext4 {
+            (pair, raw) = (PAIRS[0], false);
+        }
         let mut world = self.fresh_world(pair[0])?;
-        let (program, guide) = Generator::new(seed, self.file_system, ENGINES[pair[0]].1 == Entry::RawDoor)
+        let (program, guide) = Generator::new(seed, self.file_system, raw)
             .program(&mut *world, self.host.full_caps())
             .map_err(|m| format!("seed {seed:#x}: {} {}", m.call, m.difference))?;
         Ok(Round { seed, pair, program, guide })
