@@ -84,14 +84,22 @@ pub(crate) const ORDERINGS: &[Ordering] = &[
         place: "Link::load",
         what: "load, acquire",
         partner: "CHN-2",
-        models: &["chain_reader_misses_nothing_that_stays", "chain_reader_sees_whole_nodes"],
+        models: &[
+            "chain_reader_misses_nothing_that_stays",
+            "chain_reader_sees_whole_nodes",
+            "growing_table_loses_no_node",
+        ],
     },
     Ordering {
         id: "CHN-2",
         place: "Link::store",
         what: "store, release",
         partner: "CHN-1",
-        models: &["chain_reader_misses_nothing_that_stays", "chain_reader_sees_whole_nodes"],
+        models: &[
+            "chain_reader_misses_nothing_that_stays",
+            "chain_reader_sees_whole_nodes",
+            "growing_table_loses_no_node",
+        ],
     },
     Ordering {
         id: "BLB-1",
@@ -148,16 +156,16 @@ pub(crate) const STEPS: &[Step] = &[
         models: &["miss_vs_move_to_another_chain"],
     },
     Step {
-        id: "miss-table",
-        place: "prove_missing",
-        what: "after a miss, the check that the table was not replaced",
-        models: &["miss_vs_growth"],
+        id: "split-mark",
+        place: "ChainsWriter::split",
+        what: "the mark of a chain replaced before, not after, nodes leave it",
+        models: &["growing_table_loses_no_node", "miss_vs_growth"],
     },
     Step {
-        id: "miss-view",
-        place: "prove_missing",
-        what: "the size of the table read after, not before, the look begins",
-        models: &["miss_vs_growth"],
+        id: "split-whole",
+        place: "ChainsWriter::split",
+        what: "a new chain put into its bucket whole, not empty first",
+        models: &["growing_table_loses_no_node"],
     },
     Step {
         id: "miss-entries",
@@ -210,12 +218,6 @@ pub(crate) const CHECKS: &[Step] = &[
         place: "walk_names, lookup_fast",
         what: "after a hit, the check that the directory has not moved",
         models: &["walk_vs_reuse"],
-    },
-    Step {
-        id: "missing-table",
-        place: "prove_missing",
-        what: "after a miss, the check that the table was not replaced",
-        models: &["walk_vs_growth"],
     },
     Step {
         id: "missing-entries",

@@ -127,7 +127,24 @@ impl<'a, T: TypeStable> View<'a, T> {
     }
 }
 
-impl<T: TypeStable> View<'_, T> {
+impl<'a, T: TypeStable> View<'a, T> {
+    /// As [`get`](Self::get), without the wrapping.
+    ///
+    /// # Safety
+    ///
+    /// 1. `index` is at most [`Arena::capacity`].
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked(self, index: u32) -> &'a T {
+        debug_assert!(index <= self.mask, "slot {index} is outside of the reservation");
+        #[cfg(any(loom, shuttle))]
+        return &self.slots[index as usize];
+        // SAFETY: by 1 the slot lies in the reservation; the rest as in `get`.
+        #[cfg(not(any(loom, shuttle)))]
+        unsafe {
+            self.slots.add(index as usize).as_ref()
+        }
+    }
+
     /// Asks the processor to fetch the cache line with byte `offset` of slot `handle`, which will be read soon.
     #[inline(always)]
     pub fn prefetch(self, handle: Handle, offset: usize) {
@@ -168,7 +185,7 @@ impl<T: TypeStable> Arena<T> {
         if capacity > 1 << 31 {
             return Err(AllocError::NoMemory);
         }
-        // The rounding to whole pages keeps `Region::discard` and huge page advice on page boundaries.
+        // The rounding to whole pages keeps huge page advice on page boundaries.
         let capacity = capacity.next_power_of_two().max(2);
         let free = Mutex::new(Free { next: 1, list: Vec::new() });
         #[cfg(any(loom, shuttle))]
@@ -239,19 +256,6 @@ impl<T: TypeStable> Arena<T> {
     pub fn prefer_huge_pages(&self) {
         #[cfg(not(any(loom, shuttle)))]
         self.region.prefer_huge_pages();
-    }
-
-    /// Gives back the memory of the slots `from..from + count`, which read as zero from now on: for slots that are not
-    /// handed out by [`alloc`](Self::alloc) but used in place. Only whole pages are given back; the rest stays.
-    pub(crate) fn discard(&self, from: Handle, count: u32) {
-        #[cfg(not(any(loom, shuttle)))]
-        {
-            let first = (from as usize * size_of::<T>()).next_multiple_of(4096);
-            let end = (from as usize + count as usize) * size_of::<T>() / 4096 * 4096;
-            self.region.discard(first, end.saturating_sub(first));
-        }
-        #[cfg(any(loom, shuttle))]
-        let _ = (from, count);
     }
 
     /// Slots in use now.

@@ -1,21 +1,28 @@
-//! The hash chains of the directory cache: lockless to read, one writer at a time, resizable under readers.
+//! The hash chains of the directory cache: lockless to read, one writer at a time, growing under readers.
 //!
-//! Kernel: `dentry_hashtable` and include/linux/list_nulls.h. Differs: the table grows with what it holds.
+//! Kernel: `dentry_hashtable` and include/linux/list_nulls.h. Differs: the table grows with what it holds, one chain at a time
+//! (linear hashing), so that no change waits for a whole table to be moved.
+//!
+//! A table of `n` chains, where `n` lies between the powers of two `s` and `2 * s`, has split the first `n - s` of its `s` old
+//! chains: their nodes are told apart by one more bit of the hash. Each insertion splits two chains at most.
 //!
 //! A reader may stand on a node that is moved to another chain, or freed and used again, and so be led astray. Each chain
-//! therefore ends in a mark that names its bucket *and* the size of its table. A reader that comes to the right mark has
-//! seen every node that stayed in the chain while it looked; one that comes to a wrong mark knows it, and looks again.
+//! therefore ends in a mark that names its bucket *and* how many bits of the hash lead to it. A reader that comes to the right
+//! mark has seen every node that stayed in the table while it looked; one that comes to a wrong mark knows it, and looks again.
+//! A mark that a split has replaced never comes back.
 //!
 //! A hit needs no such proof: the caller checks what it found against the node's own sequence count. A miss is an answer
-//! only if, besides the right mark, the table did not change its size meanwhile ([`Chains::begin`], [`Chains::retry`])
-//! and the directory did not change its entries (the caller's business).
+//! only if, besides the right mark, the directory did not change its entries meanwhile (the caller's business).
 
 use crate::arena::View;
-use crate::facade::{AtomicU32, Ordering};
-use crate::{AllocError, Arena, Handle, SeqCount};
+use crate::facade::{AtomicU32, Ordering, removed};
+use crate::{AllocError, Arena, Handle};
 
-/// Set in a link that ends a chain; the rest of the word is the bucket.
+/// Set in a link that ends a chain; the rest of the word names the chain, as [`Chain`] says.
 const END: u32 = 1 << 31;
+
+/// How many chains an insertion splits at most. One would keep up with half as many chains as [`ChainsWriter::insert`] wants.
+const SPLITS: u32 = 2;
 
 /// The buckets of a new table.
 const INITIAL: u32 = if cfg!(any(loom, shuttle, miri)) { 1 } else { 256 };
@@ -60,15 +67,53 @@ pub enum Found {
     Astray,
 }
 
+/// How many chains there are: `low + 1`, a power of two, of which the first `split` have been split.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    low: u32,
+    split: u32,
+}
+
+impl Shape {
+    #[inline(always)]
+    fn of(size: u32) -> Shape {
+        let low = (u32::MAX >> 1) >> size.leading_zeros();
+        Shape { low, split: size - low - 1 }
+    }
+
+    /// The chain of `hash`.
+    #[inline(always)]
+    fn chain(self, hash: u32) -> Chain {
+        let Shape { low, split } = self;
+        Chain { mask: if hash & low < split { 2 * low + 1 } else { low }, hash }
+    }
+}
+
+/// One chain: the hashes that are `hash` in the bits of `mask`, the lowest so many.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    mask: u32,
+    hash: u32,
+}
+
+impl Chain {
+    #[inline(always)]
+    fn bucket(self) -> u32 {
+        self.hash & self.mask
+    }
+
+    /// The mark at its end.
+    #[inline(always)]
+    fn end(self) -> u32 {
+        END | (self.mask + 1) | self.bucket()
+    }
+}
+
 /// The table, as readers use it.
-///
-/// The table of `size` buckets lies in slots `size..2 * size` of one reservation, so a bucket's number says which table
-/// it belongs to, and one word, `size`, publishes a new table.
 #[derive(Debug)]
 pub struct Chains {
+    /// Chains there are; never fewer than before.
     size: AtomicU32,
-    /// Odd while the table is being replaced.
-    moves: SeqCount,
     buckets: Arena<Link>,
 }
 
@@ -88,12 +133,10 @@ impl Chains {
     /// [`AllocError::NoMemory`] if the system refuses the address space.
     pub fn new(max: u32) -> Result<(Chains, ChainsWriter), AllocError> {
         let max = max.clamp(INITIAL, 1 << 29).next_power_of_two();
-        let chains = Chains {
-            size: AtomicU32::new(INITIAL),
-            moves: SeqCount::default(),
-            buckets: Arena::new(2 * max)?,
-        };
-        chains.clear(INITIAL);
+        let chains = Chains { size: AtomicU32::new(INITIAL), buckets: Arena::new(max)? };
+        for bucket in 0..INITIAL {
+            chains.buckets.get(bucket).store(Chain { mask: INITIAL - 1, hash: bucket }.end());
+        }
         Ok((chains, ChainsWriter { nodes: 0, size: INITIAL, max }))
     }
 
@@ -101,12 +144,8 @@ impl Chains {
     /// astray; what it finds is found.
     #[inline(always)]
     pub fn view(&self) -> ChainsView<'_> {
-        // Relaxed: a look in either table is safe, and a size that is seen before the table behind it does no harm.
-        // - A slot there that still reads zero leads astray.
-        // - A reader of anything else has acquired, by [CHN-1], a store made after `moves` went odd, and so does not
-        //   believe a miss; and a hit proves itself.
-        // Model: models::growing_table_loses_no_node.
-        ChainsView { size: self.size.load(Ordering::Relaxed), buckets: self.buckets.view() }
+        // Relaxed: a size that is seen before the chain behind it does no harm, nor does one that is old. See `ChainsWriter::split`.
+        ChainsView { shape: Shape::of(self.size.load(Ordering::Relaxed)), buckets: self.buckets.view() }
     }
 
     /// Walks the chain of `hash` until `is` accepts a node.
@@ -120,44 +159,12 @@ impl Chains {
         }
         if walk.missed() { Found::Miss } else { Found::Astray }
     }
-
-    /// Starts a look whose miss shall count. Its [`view`](Self::view) has to be taken afterwards.
-    #[inline]
-    pub fn begin(&self) -> u32 {
-        self.moves.begin()
-    }
-
-    /// Whether the table was replaced since `start`, so that a miss means nothing.
-    #[inline]
-    #[must_use]
-    pub fn retry(&self, start: u32) -> bool {
-        self.moves.retry(start)
-    }
-
-    #[inline(always)]
-    fn bucket(size: u32, hash: u32) -> u32 {
-        size | (hash & (size - 1))
-    }
-
-    /// Makes every chain of the table of `size` buckets empty.
-    fn clear(&self, size: u32) {
-        for bucket in size..2 * size {
-            self.buckets.get(bucket).store(END | bucket);
-        }
-    }
-
-    /// Puts node `at` in front of its chain in the table of `size` buckets.
-    fn push<N: Nodes>(&self, nodes: &N, size: u32, at: Handle) {
-        let head = self.buckets.get(Self::bucket(size, nodes.hash(at)));
-        nodes.link(at).store(head.load());
-        head.store(at);
-    }
 }
 
 /// What a reader of the table needs, by value.
 #[derive(Debug, Clone, Copy)]
 pub struct ChainsView<'a> {
-    size: u32,
+    shape: Shape,
     buckets: View<'a, Link>,
 }
 
@@ -165,8 +172,11 @@ impl ChainsView<'_> {
     /// Starts along the chain of `hash`.
     #[inline(always)]
     pub fn walk(&self, hash: u32) -> ChainWalk {
-        let bucket = Chains::bucket(self.size, hash);
-        ChainWalk { at: self.buckets.get(bucket).load(), end: END | bucket }
+        let chain = self.shape.chain(hash);
+        // SAFETY: 1: a bucket is below the size that its shape was made of, and no size was ever published that is above the
+        // capacity: `ChainsWriter` stops at `max`.
+        let head = unsafe { self.buckets.get_unchecked(chain.bucket()) };
+        ChainWalk { at: head.load(), chain }
     }
 }
 
@@ -174,14 +184,14 @@ impl ChainsView<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct ChainWalk {
     at: u32,
-    end: u32,
+    chain: Chain,
 }
 
 impl ChainWalk {
     /// The node it has come to; none at the end.
     #[inline(always)]
     pub fn node(&self) -> Option<Handle> {
-        // Zero is what a table reads that has been given back.
+        // Zero is what a bucket reads whose chain is not there yet.
         (self.at.wrapping_sub(1) < END - 1).then_some(self.at)
     }
 
@@ -194,7 +204,7 @@ impl ChainWalk {
     /// At the end: whether it is the end of the chain it started in, so that no node that stayed in it was missed.
     #[inline(always)]
     pub fn missed(&self) -> bool {
-        self.at == self.end
+        self.at == self.chain.end()
     }
 }
 
@@ -212,17 +222,21 @@ impl ChainsWriter {
     /// Puts node `at`, which is in no chain, into the one of its hash.
     pub fn insert<N: Nodes>(&mut self, chains: &Chains, nodes: &N, at: Handle) {
         debug_assert!(at != 0 && at & END == 0);
-        // Half full at most: a node that does not match is a cache line fetched for nothing.
-        if self.nodes > self.size / 2 && self.size < self.max {
-            self.grow(chains, nodes);
+        for _ in 0..SPLITS {
+            // Half full at most: a node that does not match is a cache line fetched for nothing.
+            if self.nodes > self.size / 2 && self.size < self.max {
+                self.split(chains, nodes);
+            }
         }
-        chains.push(nodes, self.size, at);
+        let head = chains.buckets.get(Shape::of(self.size).chain(nodes.hash(at)).bucket());
+        nodes.link(at).store(head.load());
+        head.store(at);
         self.nodes += 1;
     }
 
     /// Takes node `at` out of its chain. Its link still leads on, for readers that stand on it.
     pub fn remove<N: Nodes>(&mut self, chains: &Chains, nodes: &N, at: Handle) {
-        let mut link = chains.buckets.get(Chains::bucket(self.size, nodes.hash(at)));
+        let mut link = chains.buckets.get(Shape::of(self.size).chain(nodes.hash(at)).bucket());
         loop {
             match link.load() {
                 next if next == at => break,
@@ -237,31 +251,48 @@ impl ChainsWriter {
         self.nodes -= 1;
     }
 
-    /// Moves every node to a table of twice the size.
+    /// Makes two chains of the first one that is not split yet.
     ///
-    /// A reader that is on its way in the old table may follow a node into the new one. It then ends at a mark of the new
-    /// table, and looks again. One that ends at a mark of the old table may have come after its node had left; `moves`,
-    /// odd meanwhile, keeps it from believing the miss.
-    fn grow<N: Nodes>(&mut self, chains: &Chains, nodes: &N) {
-        let (old, new) = (self.size, 2 * self.size);
-        let moves = chains.moves.write();
-        chains.clear(new);
-        for bucket in old..2 * old {
-            let head = chains.buckets.get(bucket);
-            loop {
-                let at = head.load();
-                if at & END != 0 {
-                    break;
+    /// A reader that looks in the old chain believes a miss only at the old mark, and the mark goes first. Each node that leaves is
+    /// taken out afterwards. So a reader that saw one gone, or was led into the new chain by one that left, has acquired a store
+    /// made after the mark was replaced ([CHN-1], [CHN-2]), and finds another mark at its end.
+    ///
+    /// A reader that looks in the new chain finds either nothing there, which leads astray, or the whole chain: one store puts
+    /// it there. So the size may be seen before the chain.
+    ///
+    /// Model: models::growing_table_loses_no_node.
+    fn split<N: Nodes>(&mut self, chains: &Chains, nodes: &N) {
+        let Shape { low, split } = Shape::of(self.size);
+        let mask = 2 * low + 1;
+        let (stays, leaves) = (Chain { mask, hash: split }, Chain { mask, hash: self.size });
+        let (head, new_head) = (chains.buckets.get(split), chains.buckets.get(self.size));
+        let mut link = head;
+        while link.load() & END == 0 {
+            link = nodes.link(link.load());
+        }
+        if !removed("split-mark") {
+            link.store(stays.end());
+        }
+        if removed("split-whole") {
+            new_head.store(leaves.end());
+        }
+        let (mut link, mut first) = (head, leaves.end());
+        loop {
+            match link.load() {
+                end if end & END != 0 => break,
+                at if nodes.hash(at) & (low + 1) == 0 => link = nodes.link(at),
+                at => {
+                    link.store(nodes.link(at).load());
+                    nodes.link(at).store(first);
+                    first = at;
                 }
-                head.store(nodes.link(at).load());
-                chains.push(nodes, new, at);
             }
         }
-        self.size = new;
-        // Relaxed: see `view`.
-        chains.size.store(new, Ordering::Relaxed);
-        drop(moves);
-        chains.buckets.discard(old, old);
+        link.store(stays.end());
+        new_head.store(first);
+        self.size += 1;
+        // Relaxed: as above.
+        chains.size.store(self.size, Ordering::Relaxed);
     }
 }
 
@@ -300,7 +331,7 @@ mod tests {
     #[test]
     fn every_node_is_found_through_growth_and_removal() {
         let (arena, chains, mut writer) = table(3000);
-        assert_eq!(writer.size, 4096);
+        assert_eq!(writer.size, 4096, "the most there may be");
         let find = |at: Handle| chains.find(&arena, arena.hash(at), |h| h == at);
         assert!((1..=3000).all(|at| find(at) == Found::Hit(at)));
         for at in (1..=3000).step_by(3) {
@@ -330,9 +361,39 @@ mod tests {
     }
 
     #[test]
-    fn a_table_given_back_leads_nowhere() {
+    fn a_chain_that_is_not_there_yet_leads_astray() {
         let (arena, chains, _writer) = table(0);
-        chains.buckets.get(Chains::bucket(INITIAL, 5)).store(0);
+        chains.buckets.get(Shape::of(INITIAL).chain(5).bucket()).store(0);
         assert_eq!(chains.find(&arena, 5, |_| true), Found::Astray);
+    }
+
+    #[test]
+    fn a_table_grows_by_two_chains_an_insertion_at_most() {
+        let (arena, chains, mut writer) = table(INITIAL / 2);
+        for nodes in writer.len()..2000 {
+            let (at, before) = (arena.alloc().unwrap(), writer.size);
+            arena.get(at).hash.set(nodes.wrapping_mul(0x9e37_79b1));
+            writer.insert(&chains, &arena, at);
+            assert!(writer.size - before <= 2, "{before} chains became {}", writer.size);
+            assert!(writer.size / 2 >= nodes.min(writer.max), "{} chains for {nodes} nodes", writer.size);
+        }
+    }
+
+    #[test]
+    fn what_is_seen_in_an_old_view_is_no_miss_of_a_node_that_moved() {
+        let (arena, chains, mut writer) = table(INITIAL / 2);
+        let old = chains.view();
+        for i in INITIAL / 2..2000 {
+            let at = arena.alloc().unwrap();
+            arena.get(at).hash.set(i.wrapping_mul(0x9e37_79b1));
+            writer.insert(&chains, &arena, at);
+        }
+        for node in 1..=2000 {
+            let mut walk = old.walk(arena.hash(node));
+            while let Some(at) = walk.node().filter(|&at| at != node) {
+                walk.step(arena.link(at));
+            }
+            assert!(walk.node().is_some() || !walk.missed(), "node {node} is missed, and the miss believed");
+        }
     }
 }

@@ -178,10 +178,8 @@ impl Tree {
     ///
     /// Mirrors `lookup_fast` and `prove_missing`, whose two looks are one here.
     pub(crate) fn lookup(&self, dir: Seen, name: u32) -> Result<Seen, Answer> {
-        let old_view = without("miss-view").then(|| self.chains.view());
-        let (entries, table) = (self.node(dir.at).entries.begin(), self.chains.begin());
-        let view = old_view.unwrap_or_else(|| self.chains.view());
-        let mut walk = view.walk(hash(dir.at, name));
+        let entries = self.node(dir.at).entries.begin();
+        let mut walk = self.chains.view().walk(hash(dir.at, name));
         while let Some(at) = walk.node() {
             let node = self.node(at);
             let seen = self.see(at);
@@ -197,7 +195,6 @@ impl Tree {
         }
         let missed = without("miss-mark") || walk.missed();
         let sure = missed
-            && (without("miss-table") || !self.chains.retry(table))
             && (without("miss-entries") || !self.node(dir.at).entries.retry(entries))
             && (without("miss-parent") || !self.retry(dir));
         Err(if sure { Answer::Missing } else { Answer::Bail })

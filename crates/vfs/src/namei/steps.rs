@@ -97,13 +97,13 @@ impl Nameidata<'_> {
         }
     }
 
-    /// Looks again for a name that was not found, so that the miss can be believed: with the directory's entries and the
-    /// table unchanged from before the look to after it. The first look pays for none of this, since most names exist.
+    /// Looks again for a name that was not found, so that the miss can be believed: with the directory's entries unchanged from
+    /// before the look to after it. The first look pays for none of this, since most names exist.
     #[inline(never)]
     pub(super) fn prove_missing(&mut self, at: Position, name: Name<'_>) -> Walk<Seen> {
         let store = &self.kernel.store;
         let dir = store.inode(store.d_inode(at.seen.dentry));
-        let (entries, table) = (dir.seq.begin(), store.chains.begin());
+        let entries = dir.seq.begin();
         let dead = dir.mode.get() & flags::DEAD != 0;
         match store.d_lookup_rcu(at.seen.dentry, name) {
             Look::Hit(child) => {
@@ -112,9 +112,6 @@ impl Nameidata<'_> {
             }
             Look::Astray => return Err(Stop::Retry(Bail::Astray)),
             Look::Miss => {}
-        }
-        if step!("missing-table", store.chains.retry(table)) {
-            return Err(Stop::Retry(Bail::Astray));
         }
         if step!("missing-entries", dir.seq.retry(entries)) {
             return Err(Stop::Retry(Bail::DirChanged));
