@@ -14,14 +14,14 @@ use std::thread;
 
 use rcuwalk::errno::Errno;
 use rcuwalk::uapi::PATH_MAX;
+use rcuwalk_host::Identity;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::attr::{Attr, host_attr};
+use rcuwalk_measure::identity::{self, Caps};
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::attr::{Attr, host_attr};
-use crate::error::Error;
-use crate::identity::{self, Caps};
 use crate::tree::{Entry, Tree, host_names};
-use rcuwalk_host::Identity;
 
 /// Mismatches described in full; the rest is only counted.
 const DESCRIBED: usize = 20;

@@ -1,22 +1,19 @@
 //! The host's tree into the engine.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE};
-use rcuwalk::uapi::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
-use rcuwalk::{MountOptions, NewInode, NodeId, Timespec, Vfs};
+use rcuwalk::{MountOptions, NodeId, Vfs};
 use rcuwalk_host::{ImportOptions, Progress, import_dir};
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::attr::with_inode;
+use rcuwalk_measure::memory::resident_bytes;
+use rcuwalk_measure::progress::Observer;
 
-use crate::attr::{Attr, Stamp};
-use crate::error::Error;
-use crate::memory::resident_bytes;
-use crate::run::Observer;
 use crate::tree::Tree;
 
 /// A tree in the engine.
@@ -79,73 +76,16 @@ fn make_way(tree: &Tree, vfs: &Vfs) -> Result<NodeId, Error> {
     Ok(at)
 }
 
-/// Reads what the attributes have not: extended ones, flags.
-pub(crate) fn with_inode<T>(
-    path: &CStr,
-    attr: &Attr,
-    body: Option<&[u8]>,
-    make: impl FnOnce(&NewInode<'_>) -> T,
-) -> T {
-    let own = xattrs(path);
-    let xattrs: Vec<(&[u8], &[u8])> = own.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-    let known = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
-    let flags = known.map_or(StatxAttributes::empty(), |stx| stx.stx_attributes);
-    let flag = |host, ours| if flags.contains(host) { ours } else { 0 };
-    let time = |stamp: Stamp| Timespec { sec: stamp.sec, nsec: stamp.nsec };
-    make(
-        &NewInode::new(attr.mode)
-            .with_uid(attr.uid)
-            .with_gid(attr.gid)
-            .with_rdev(rustix::fs::makedev(attr.rdev_major, attr.rdev_minor))
-            .with_size(attr.size)
-            .with_blocks(Some(attr.blocks))
-            .with_ino(Some(attr.ino))
-            .with_atime(time(attr.atime))
-            .with_mtime(time(attr.mtime))
-            .with_ctime(time(attr.ctime))
-            .with_btime(time(attr.btime.unwrap_or_default()))
-            .with_iflags(
-                flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
-                    | flag(StatxAttributes::APPEND, IFLAG_APPEND),
-            )
-            .with_symlink(body.unwrap_or_default())
-            .with_xattrs(&xattrs),
-    )
-}
-
-/// The extended attributes that can be read, ACLs among them.
-fn xattrs(path: &CStr) -> Vec<(Vec<u8>, Vec<u8>)> {
-    if !rustix::fs::llistxattr_query(path).is_ok_and(|length| length > 0) {
-        return Vec::new();
-    }
-    let mut names = vec![0; XATTR_LIST_MAX];
-    let length = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
-    let names = names[..length].split(|&b| b == 0).filter(|name| !name.is_empty());
-    names
-        .filter_map(|name| {
-            let mut value = vec![0; XATTR_SIZE_MAX];
-            let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
-            value.truncate(length);
-            Some((name.to_vec(), value))
-        })
-        .collect()
-}
-
 /// An engine whose mount forbids what the tree's mount forbids. Access times stand still in it: reading the tree to
 /// compare it must not change it.
 fn empty(tree: &Tree) -> Result<Vfs, Error> {
     const HINT: &str = "raise ulimit -v, or free memory";
-    let mount = &tree.mount;
-    let options = MountOptions::default()
-        .with_read_only(mount.read_only)
-        .with_noexec(mount.noexec)
-        .with_nosymfollow(mount.nosymfollow)
-        .with_noatime(true);
+    let forbids = tree.mount.as_ref().map_or_else(MountOptions::default, |mount| mount.options);
     let vfs = Vfs::builder()
-        .mount_options(options)
+        .mount_options(forbids.with_noatime(true))
         .build()
         .map_err(|e| Error::engine("reserving memory for the tree", tree.dir.to_bytes(), e, HINT))?;
-    vfs.set_read_only(mount.super_read_only);
+    vfs.set_read_only(tree.mount.as_ref().is_some_and(|mount| mount.sb_read_only));
     Ok(vfs)
 }
 

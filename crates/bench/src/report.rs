@@ -2,12 +2,13 @@
 
 use std::io;
 
+use rcuwalk_host::Identity;
+use rcuwalk_measure::frame::DIFFERS;
+use rcuwalk_measure::machine::Machine;
 use serde::Serialize;
 
 use crate::check::Checked;
-use crate::machine::Machine;
 use crate::targets::Target;
-use rcuwalk_host::Identity;
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
@@ -246,12 +247,4 @@ impl Report {
         }
         csv.flush()
     }
-}
-
-/// The `check` of a row whose answers were wrong.
-pub const DIFFERS: &str = "DIFFERS";
-
-/// Two digits after the point: more would be noise.
-pub fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }

@@ -2,27 +2,28 @@
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use rcuwalk::{Vfs, WalkMode};
+use rcuwalk_host::Identity;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Contender;
+use rcuwalk_measure::engines::host::{Getppid, Host};
+use rcuwalk_measure::frame::DIFFERS;
+use rcuwalk_measure::identity::{self, Caps};
+use rcuwalk_measure::machine::{Machine, allowed_cpus, fstype_of};
+use rcuwalk_measure::memory::resident_bytes;
+use rcuwalk_measure::progress::Observer;
+use rcuwalk_measure::scratch::Chain;
+use rcuwalk_measure::series::{self, MANY_PATHS, PathSet, Plan, Series, on_thread, rounded};
 
 use crate::check::{Checked, Subject, check_access, check_stat, identities};
-use crate::engines::Contender;
-use crate::engines::host::{Getppid, Host};
 use crate::engines::naive::Naive;
 use crate::engines::rcuwalk::Rcuwalk;
-use crate::error::Error;
-use crate::identity::{self, Caps};
 use crate::load;
-use crate::machine::{Machine, allowed_cpus};
-use crate::measure::{self, PathSet, Plan, Series};
-use crate::memory::resident_bytes;
-use crate::report::{About, DIFFERS, Import, Memory, Ratio, Report, Row, Scaling, Settings, Slope, rounded};
-use crate::scratch::Chain;
+use crate::report::{About, Import, Memory, Ratio, Report, Row, Scaling, Settings, Slope};
 use crate::targets;
-use crate::tree::{Mount, Tree};
+use crate::tree::Tree;
 use crate::workloads::{Case, cases};
-use rcuwalk_host::Identity;
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,25 +47,6 @@ impl Options {
     }
 }
 
-/// Where a run tells what it is doing. All methods have an empty default.
-pub trait Observer: Sync {
-    /// A stage begins; it has `total` steps, if that is known.
-    fn stage(&self, name: &str, total: Option<u64>) {
-        let _ = (name, total);
-    }
-    /// Steps that were done in the meantime.
-    fn advance(&self, steps: u64) {
-        let _ = steps;
-    }
-    /// The number of steps done in this stage.
-    fn reached(&self, steps: u64) {
-        let _ = steps;
-    }
-}
-
-/// Nobody looks.
-impl Observer for () {}
-
 /// Imports `options.dir`, checks every answer beside the kernel's, and times the engines.
 ///
 /// ```
@@ -75,7 +57,7 @@ impl Observer for () {}
 /// let report = run(&Options { check_only: true, ..Options::new(dir.path()) }, &())?;
 /// assert_eq!((report.entries, report.checked.stat_mismatch), (2, 0));
 /// assert!(report.faults().is_empty());
-/// # Ok::<(), rcuwalk_bench::Error>(())
+/// # Ok::<(), rcuwalk_measure::Error>(())
 /// ```
 ///
 /// # Errors
@@ -168,9 +150,6 @@ struct Place<'a> {
     fstype: String,
 }
 
-/// A list longer than this is more than the innermost cache holds.
-pub const MANY_PATHS: usize = 256;
-
 /// Positions in [`Place::contenders`].
 const HOST: usize = 0;
 const GETPPID: usize = 1;
@@ -201,12 +180,12 @@ fn time(tree: &Tree, vfs: &Vfs, report: &mut Report, observer: &dyn Observer) ->
     let in_tree = Place {
         contenders: [&Host, &Getppid, &naive, &walk, &ours],
         directory: None,
-        fstype: tree.mount.fstype.clone(),
+        fstype: tree.mount.as_ref().map_or_else(String::new, |mount| mount.fs_type.clone()),
     };
     let in_chain = Place {
         contenders: [&Host, &Getppid, &chain_naive, &chain_walk, &chain_ours],
         directory: Some(chain.path()),
-        fstype: Mount::at(chain.path()).fstype,
+        fstype: fstype_of(chain.path()),
     };
     let threads = report.settings.cpus.len();
     let seed = report.settings.seed;
@@ -222,25 +201,6 @@ fn time(tree: &Tree, vfs: &Vfs, report: &mut Report, observer: &dyn Observer) ->
 /// The capabilities that are left to a thread with this identity.
 fn caps_of(who: &Identity) -> Result<Caps, Error> {
     on_thread(who, None, || identity::assume(who))?
-}
-
-/// Runs `work` on a thread of its own with an identity and, on request, a working directory.
-pub(crate) fn on_thread<T: Send>(
-    who: &Identity,
-    directory: Option<&Path>,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, Error> {
-    thread::scope(|scope| {
-        let body = || {
-            measure::settle(who, directory)?;
-            Ok(work())
-        };
-        let handle = thread::Builder::new()
-            .name("bench-prepare".into())
-            .spawn_scoped(scope, body)
-            .map_err(|e| Error::host("starting a thread", "bench-prepare", e, "raise ulimit -u"))?;
-        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 /// The lists of a case, reduced to the paths on which all engines agree.
@@ -292,7 +252,7 @@ fn time_case(
             batch_nanos: settings.batch_us * 1000 * longer,
             rounds: settings.rounds / fewer,
         };
-        let series = measure::run(&plan)?;
+        let series = series::run(&plan)?;
         let wrong = series.iter().any(|s| s.wrong_batches > 0);
         // Wrong sums of everybody's, the kernel's included, mean that the tree changed underneath.
         let changed = wrong && {

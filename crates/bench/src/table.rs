@@ -2,21 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table, presets,
-};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, Table};
+use rcuwalk_measure::frame::DIFFERS;
+use rcuwalk_measure::table::{Style, new_table, right};
 
-use crate::report::{DIFFERS, Report, Row};
+use crate::report::{Report, Row};
 use crate::targets::Target;
-
-/// How the output looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
-    /// Columns of the terminal; none for as wide as it gets.
-    pub width: Option<u16>,
-    /// Colours and bold type.
-    pub colour: bool,
-}
 
 /// The whole report as text.
 pub fn render(report: &Report, style: Style) -> String {
@@ -87,27 +78,6 @@ fn head(report: &Report, out: &mut String) {
     for note in &checked.notes {
         let _ = writeln!(out, "note: {note}");
     }
-}
-
-/// An empty table that looks as `style` says.
-pub fn new_table(style: Style) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(width) = style.width {
-        table.set_width(width);
-    }
-    if style.colour {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    table
-}
-
-/// A cell whose text ends at its right border.
-pub fn right(text: impl ToString) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// Narrower than this, the columns that a reader can do without are left out.

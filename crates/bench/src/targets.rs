@@ -1,8 +1,9 @@
 //! The figures that the project answers to, and what a run reached.
 
+use rcuwalk_measure::series::rounded;
 use serde::Serialize;
 
-use crate::report::{Report, rounded};
+use crate::report::Report;
 
 /// One figure to reach.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -8,12 +8,12 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use rcuwalk_host::{MountEntry, mounts};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::attr::{Attr, host_attr};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
-
-use crate::attr::{Attr, host_attr};
-use crate::error::Error;
 
 /// One name and what `statx(2)` said about it before the import.
 #[derive(Debug, Clone)]
@@ -46,25 +46,10 @@ pub struct Tree {
     pub unreadable: Vec<CString>,
     /// Names that vanished while the tree was being read.
     pub vanished: usize,
-    /// The mount that holds the top.
-    pub mount: Mount,
+    /// The mount that holds the top; none where `/proc` does not tell.
+    pub mount: Option<MountEntry>,
     /// Every directory listed above, and those on the way from `/` to the top.
     pub dirs: HashMap<CString, Attr>,
-}
-
-/// The facts of a mount that matter here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mount {
-    /// File system type, as `ext4`.
-    pub fstype: String,
-    /// The file system is read-only.
-    pub super_read_only: bool,
-    /// The mount is read-only.
-    pub read_only: bool,
-    /// No file can be executed.
-    pub noexec: bool,
-    /// No link is followed.
-    pub nosymfollow: bool,
 }
 
 impl Tree {
@@ -98,7 +83,7 @@ impl Tree {
             }
             next += 1;
         }
-        let mount = Mount::of(id.1);
+        let mount = mounts().unwrap_or_default().into_iter().find(|mount| u64::from(mount.id) == id.1);
         let Walk { entries, mounts, mut unreadable, vanished, .. } = walk;
         unreadable.sort_unstable();
         let below = entries.iter().filter(|e| e.attr.is_dir()).map(|e| (e.path.clone(), e.attr));
@@ -269,45 +254,6 @@ pub(crate) fn join(dir: &CStr, name: &CStr) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-impl Mount {
-    /// The mount with this id, from `/proc/self/mountinfo`; the default where that does not tell.
-    fn of(id: u64) -> Mount {
-        parse_mountinfo(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
-            .remove(&id)
-            .unwrap_or_default()
-    }
-
-    /// The mount that holds `path`.
-    pub fn at(path: &Path) -> Mount {
-        CString::new(path.as_os_str().as_bytes())
-            .ok()
-            .and_then(|path| lookup_at(CWD, &path).ok())
-            .map_or_else(Mount::default, |(_, key)| Mount::of(key.1))
-    }
-}
-
-fn parse_mountinfo(text: &str) -> HashMap<u64, Mount> {
-    text.lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            let mut left = left.split(' ');
-            let id = left.next()?.parse().ok()?;
-            let options: Vec<&str> = left.nth(4)?.split(',').collect();
-            let mut right = right.split(' ');
-            let fstype = right.next()?.to_owned();
-            let super_options = right.nth(1).unwrap_or("");
-            let mount = Mount {
-                fstype,
-                super_read_only: super_options.split(',').any(|option| option == "ro"),
-                read_only: options.contains(&"ro"),
-                noexec: options.contains(&"noexec"),
-                nosymfollow: options.contains(&"nosymfollow"),
-            };
-            Some((id, mount))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,17 +311,5 @@ mod tests {
         assert!(message.contains("ENOTDIR") && message.contains("not a file"), "{message}");
         let message = Tree::read(&temp.path().join("gone")).unwrap_err().to_string();
         assert!(message.contains("ENOENT"), "{message}");
-    }
-
-    #[test]
-    fn reads_mount_lines() {
-        let text = "36 35 98:0 /a /b rw,nosymfollow master:1 - ext3 /dev/root ro,errors=continue\n\
-                    37 35 0:5 / /proc ro,noexec - proc proc rw\n";
-        let mounts = parse_mountinfo(text);
-        let none = Mount::default();
-        let ext3 = Mount { fstype: "ext3".into(), super_read_only: true, nosymfollow: true, ..none.clone() };
-        assert_eq!(mounts[&36], ext3);
-        assert_eq!(mounts[&37], Mount { fstype: "proc".into(), read_only: true, noexec: true, ..none });
-        assert!(!Mount::at(Path::new("/")).fstype.is_empty());
     }
 }

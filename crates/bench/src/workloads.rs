@@ -2,9 +2,10 @@
 
 use std::ffi::CString;
 
-use crate::engines::{Contender, Op};
-use crate::error::Error;
-use crate::scratch::{Chain, DEPTHS};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Op};
+use rcuwalk_measure::scratch::{Chain, DEPTHS};
+
 use crate::tree::Tree;
 
 /// The file that most kernel-side measurements of this path walk have used; taken where the tree has it.
@@ -183,7 +184,7 @@ fn missing(path: &CString) -> CString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engines::host::Host;
+    use rcuwalk_measure::engines::host::Host;
     use std::fs;
 
     #[test]

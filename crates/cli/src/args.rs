@@ -35,8 +35,8 @@ pub(crate) struct Cli {
 /// Version, compiler and, where it is known, commit.
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let rustc = rcuwalk_bench::machine::RUSTC.split(" (").next().unwrap_or_default();
-    match rcuwalk_bench::machine::COMMIT {
+    let rustc = rcuwalk_measure::machine::RUSTC.split(" (").next().unwrap_or_default();
+    match rcuwalk_measure::machine::COMMIT {
         Some(commit) => format!("{version} ({commit}, {rustc})"),
         None => format!("{version} ({rustc})"),
     }

@@ -1,10 +1,12 @@
-//! `rcuwalk bench`.
+//! The commands that measure: `rcuwalk bench`, `doctor` and `replay`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use rcuwalk_bench::progress::Bar;
-use rcuwalk_bench::{Error, Options, Report, doctor, table};
+use rcuwalk_bench::{Options, Report};
+use rcuwalk_measure::progress::Bar;
+use rcuwalk_measure::table::Style;
+use rcuwalk_measure::{Error, doctor};
 
 use crate::args::{BenchArgs, ReplayArgs};
 use crate::output::{Done, Failure, Terminal, complain, print, successor, temporary};
@@ -47,10 +49,10 @@ fn write(args: &BenchArgs, report: &Report) -> Done {
     } else if args.csv {
         report.write_csv(&mut bytes)
     } else {
-        bytes.extend_from_slice(table::render(report, style(args)).as_bytes());
+        bytes.extend_from_slice(rcuwalk_bench::table::render(report, style(args)).as_bytes());
         Ok(())
     };
-    made.map_err(|e| Error::new("writing the record", &report.dir, rcuwalk_bench::describe(&e), ""))?;
+    made.map_err(|e| Error::new("writing the record", &report.dir, rcuwalk_host::describe(&e), ""))?;
     deliver(args.output.as_deref(), &bytes)
 }
 
@@ -62,7 +64,7 @@ pub(crate) fn doctor(as_json: bool) -> Done {
 
 /// Replays a log of path calls.
 pub(crate) fn replay(args: &ReplayArgs) -> Done {
-    let options = rcuwalk_bench::replay::Options {
+    let options = rcuwalk_measure::replay::Options {
         trace: args.trace.clone(),
         cwd: args.cwd.clone(),
         rounds: args.rounds,
@@ -70,7 +72,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Done {
     if let Some(file) = &args.output {
         may_write(file)?;
     }
-    let report = Bar::during(|bar| rcuwalk_bench::replay::run(&options, bar))?;
+    let report = Bar::during(|bar| rcuwalk_measure::replay::run(&options, bar))?;
     let bytes = if args.json { json(&report)? } else { report.render().into_bytes() };
     deliver(args.output.as_deref(), &bytes)?;
     let faults = report.faults();
@@ -89,9 +91,9 @@ fn json(record: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
 }
 
 /// How a table looks where it will go.
-fn style(args: &BenchArgs) -> table::Style {
+fn style(args: &BenchArgs) -> Style {
     let terminal = if args.output.is_some() { None } else { Some(Terminal::stdout()) };
-    table::Style { width: terminal.and_then(|t| t.width), colour: terminal.is_some_and(|t| t.colour) }
+    Style { width: terminal.and_then(|t| t.width), colour: terminal.is_some_and(|t| t.colour) }
 }
 
 /// Writes a complete record to where it was asked for.
@@ -100,7 +102,7 @@ fn deliver(file: Option<&Path>, bytes: &[u8]) -> Done {
         None => print(bytes),
         Some(path) => replace(path, bytes).map_err(|e| {
             let file = path.display().to_string();
-            Error::new("writing the record", file, rcuwalk_bench::describe(&e), "name another file").into()
+            Error::new("writing the record", file, rcuwalk_host::describe(&e), "name another file").into()
         }),
     }
 }

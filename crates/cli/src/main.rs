@@ -80,7 +80,7 @@ fn usage(error: &clap::Error) -> Done {
 
 fn man(dir: Option<&std::path::Path>) -> Done {
     let failed = |place: String, e: &std::io::Error| {
-        let text = rcuwalk_bench::describe(e);
+        let text = rcuwalk_host::describe(e);
         Failure::Error(format!("writing the manual: {place}: {text}; name a directory that can be written"))
     };
     match dir {

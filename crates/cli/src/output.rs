@@ -38,8 +38,8 @@ impl Failure {
     }
 }
 
-impl From<rcuwalk_bench::Error> for Failure {
-    fn from(error: rcuwalk_bench::Error) -> Failure {
+impl From<rcuwalk_measure::Error> for Failure {
+    fn from(error: rcuwalk_measure::Error) -> Failure {
         Failure::Error(error.to_string())
     }
 }
@@ -61,7 +61,7 @@ impl Sink {
     pub(crate) fn new(file: Option<&Path>) -> Result<Sink, Failure> {
         let Some(path) = file else { return Ok(Sink::Stdout(BufWriter::new(io::stdout()))) };
         let failed = |e: io::Error| {
-            let text = rcuwalk_bench::describe(&e);
+            let text = rcuwalk_host::describe(&e);
             let hint = "name a file in a directory that exists and can be written";
             Failure::Error(format!("writing the output: {}: {text}; {hint}", path.display()))
         };
@@ -86,7 +86,7 @@ impl Sink {
         };
         done.map_err(|e| match e.kind() {
             io::ErrorKind::BrokenPipe => Failure::Pipe,
-            _ => Failure::Error(format!("writing the output: {}; make room", rcuwalk_bench::describe(&e))),
+            _ => Failure::Error(format!("writing the output: {}; make room", rcuwalk_host::describe(&e))),
         })
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn print(bytes: &[u8]) -> Done {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Pipe),
         Err(e) => {
-            let text = rcuwalk_bench::describe(&e);
+            let text = rcuwalk_host::describe(&e);
             Err(Failure::Error(format!(
                 "writing the output: standard output: {text}; make room, or redirect it"
             )))

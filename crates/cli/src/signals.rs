@@ -57,7 +57,7 @@ pub(crate) fn yield_to_end() {
 /// ended.
 pub(crate) fn watch() -> Result<(), Failure> {
     let failed = |e: io::Error| {
-        let text = rcuwalk_bench::describe(&e);
+        let text = rcuwalk_host::describe(&e);
         Failure::Error(format!("watching for signals: this process: {text}; raise ulimit -u and ulimit -n"))
     };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
@@ -76,7 +76,7 @@ pub(crate) fn watch() -> Result<(), Failure> {
 
 fn end(signal: i32) -> ! {
     ENDING.store(true, Ordering::Release);
-    rcuwalk_bench::scratch::remove_leftovers();
+    rcuwalk_measure::scratch::remove_leftovers();
     if io::stderr().is_terminal() {
         // The progress bar's line.
         let _ = write!(io::stderr().lock(), "\r\x1b[2K");

@@ -46,8 +46,7 @@ fn named(text: &str, source: &Source, vfs: &Vfs) -> Result<Identity, Failure> {
 
 /// This process.
 pub(crate) fn caller() -> Result<Identity, Failure> {
-    Identity::caller()
-        .map_err(|e| Failure::Error(format!("asking who I am: {}", rcuwalk_bench::describe(&e))))
+    Identity::caller().map_err(|e| Failure::Error(format!("asking who I am: {}", rcuwalk_host::describe(&e))))
 }
 
 /// Shows the import's counters on a terminal while it runs, and cancels it if the user wants to be asked first and has come.

@@ -60,6 +60,6 @@ pub use import::{ImportOptions, import_dir};
 pub use live::{Live, import_live};
 pub use memory::ProcessMemory;
 pub use mountinfo::{MountEntry, mount_of, mounts};
-pub use outcome::{ImportError, Problem, Progress, Report};
+pub use outcome::{ImportError, Problem, Progress, Report, describe};
 pub use save::{Saved, save_tar};
 pub use source::{Source, open};

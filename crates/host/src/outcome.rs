@@ -11,6 +11,19 @@ use std::time::Duration;
 use rcuwalk::Errno;
 use rcuwalk::uapi::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
+/// The text of a host error, in the engine's words where it carries an error number.
+///
+/// ```
+/// let error = std::fs::File::open("/nowhere").unwrap_err();
+/// assert_eq!(rcuwalk_host::describe(&error), rcuwalk::Errno::ENOENT.to_string());
+/// ```
+pub fn describe(error: &io::Error) -> String {
+    match error.raw_os_error().and_then(Errno::from_raw) {
+        Some(errno) => errno.to_string(),
+        None => error.to_string(),
+    }
+}
+
 /// How many problems a [`Report`] lists; it counts all of them.
 const LISTED_PROBLEMS: usize = 100;
 

@@ -9,8 +9,8 @@ use rcuwalk_sync::fill;
 use rcuwalk_sync::slab::POLICY_VARIABLE;
 use serde::Serialize;
 
-use rcuwalk_bench::Error;
-use rcuwalk_bench::table::{Style, new_table, right};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::table::{Style, new_table, right};
 
 /// What one place cleared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -98,7 +98,7 @@ impl Program {
 /// assert!(report.rows.iter().any(|row| row.site == "pages: hole"));
 /// let names = |row: &&rcuwalk_lab::fills::Row| row.site == "names";
 /// assert!(report.rows.iter().filter(names).all(|row| row.init_on_alloc == "force"), "they opted out");
-/// # Ok::<(), rcuwalk_bench::Error>(())
+/// # Ok::<(), rcuwalk_measure::Error>(())
 /// ```
 ///
 /// # Errors

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{Args, Parser, Subcommand};
-use rcuwalk_bench::progress::Bar;
-use rcuwalk_bench::table::Style;
-use rcuwalk_bench::{Error, hostcalls, scratch};
 use rcuwalk_lab::{ablations, fills, mounts, peers};
+use rcuwalk_measure::progress::Bar;
+use rcuwalk_measure::table::Style;
+use rcuwalk_measure::{Error, hostcalls, scratch};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -8,10 +8,11 @@ use std::ffi::CStr;
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use super::{Engine, Value, attr_value, error_value, unit_value};
-use crate::attr::Attr;
-use crate::tree::{Entry, Tree};
 use rcuwalk_host::Identity;
+use rcuwalk_measure::attr::Attr;
+use rcuwalk_measure::engines::{Engine, Value, attr_value, error_value, unit_value};
+
+use crate::tree::{Entry, Tree};
 
 const ENOENT: i32 = 2;
 const EBADF: i32 = 9;
@@ -48,7 +49,8 @@ impl Naive {
 
     /// The host's tree, with the directories that lead to it.
     pub fn of(tree: &Tree, who: &Identity) -> Naive {
-        let attr = |path: &CStr| crate::attr::host_attr(path, false).unwrap_or(tree.entries[0].attr);
+        let attr =
+            |path: &CStr| rcuwalk_measure::attr::host_attr(path, false).unwrap_or(tree.entries[0].attr);
         let naive = Naive::new(attr(c"/"), who);
         for path in tree.ancestors().iter().skip(1) {
             naive.insert(path.to_bytes(), attr(path), Vec::new());
@@ -218,7 +220,7 @@ impl Engine for Naive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::host_attr;
+    use rcuwalk_measure::attr::host_attr;
 
     fn sample(uid: u32) -> Naive {
         let dir = Attr { mode: 0o040_755, uid: 0, gid: 0, ..host_attr(c"/", false).unwrap() };

@@ -3,16 +3,15 @@
 use std::ffi::CStr;
 use std::hint::black_box;
 
-use rcuwalk::cred::{CapSet, Cred};
 use rcuwalk::errno::Errno;
 use rcuwalk::uapi::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, O_RDONLY, R_OK, STATX_BASIC_STATS, STATX_BTIME};
 use rcuwalk::{Task, Vfs, WalkMode};
-
-use super::{Engine, Value, attr_value, error_value, unit_value};
-use crate::attr::Attr;
-use crate::check::{Follow, Subject};
-use crate::identity::Caps;
 use rcuwalk_host::Identity;
+use rcuwalk_measure::attr::Attr;
+use rcuwalk_measure::engines::{Engine, Value, attr_value, error_value, unit_value};
+use rcuwalk_measure::identity::{Caps, cred};
+
+use crate::check::{Follow, Subject};
 
 /// One process of the engine. Its path calls may run on many threads at once.
 pub struct Rcuwalk {
@@ -29,22 +28,6 @@ impl Rcuwalk {
     pub fn new(vfs: &Vfs, who: &Identity, caps: Caps, mode: WalkMode) -> rcuwalk::errno::Result<Rcuwalk> {
         Ok(Rcuwalk { task: vfs.task(cred(who, caps)?), mode })
     }
-}
-
-/// The credential of a thread with these ids and capabilities.
-///
-/// # Errors
-///
-/// `EINVAL` for ids that no thread can have.
-pub fn cred(who: &Identity, caps: Caps) -> rcuwalk::errno::Result<Cred> {
-    let known = |bits| CapSet(bits) & CapSet::FULL;
-    Cred::builder()
-        .uids(who.uid, who.uid, who.uid, who.uid)
-        .gids(who.gid, who.gid, who.gid, who.gid)
-        .groups(&who.groups)
-        .permitted(known(caps.permitted))
-        .effective(known(caps.effective))
-        .build()
 }
 
 impl Engine for Rcuwalk {

@@ -101,7 +101,7 @@ fn run_find(who: &Identity, top: &Path, one_file_system: bool) -> Result<Vec<u8>
         command.args(["!", "-type", "l", test, "-printf", &says, ","]);
     }
     let output = command.arg("-true").output().map_err(|e| {
-        let text = rcuwalk_bench::describe(&e);
+        let text = rcuwalk_host::describe(&e);
         Failure::Error(format!("comparing: find: {text}; install findutils, and util-linux for setpriv"))
     })?;
     // It also fails for directories that it may not read, which is a part of the answer.

@@ -218,7 +218,7 @@ fn unwritten(e: io::Error) -> Failure {
     if e.kind() == io::ErrorKind::BrokenPipe {
         return Failure::Pipe;
     }
-    let text = rcuwalk_bench::describe(&e);
+    let text = rcuwalk_host::describe(&e);
     Failure::Error(format!("writing the audit: {text}; make room, or name another file"))
 }
 
@@ -287,7 +287,7 @@ fn load(args: &AuditArgs, path: &Path) -> Result<Tree, Failure> {
     let host = args.who.names.map_or(is_live, |names| names == NamesFrom::Host);
     let host_files = |dir: &Path| {
         Files::of_dir(dir)
-            .map_err(|e| importing(format!("{}: {}", dir.display(), rcuwalk_bench::describe(&e))))
+            .map_err(|e| importing(format!("{}: {}", dir.display(), rcuwalk_host::describe(&e))))
     };
     let files = match &source {
         _ if host => host_files(Path::new("/"))?,

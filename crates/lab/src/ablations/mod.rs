@@ -18,14 +18,14 @@ mod t1;
 mod table;
 mod world;
 
-pub use rcuwalk_bench::frame::{Budget, Outcome, Point, Side, Variant, Workload, side};
+pub use rcuwalk_measure::frame::{Budget, Outcome, Point, Side, Variant, Workload, side};
 pub use table::render;
 
 use serde::Serialize;
 
-use rcuwalk_bench::Error;
-use rcuwalk_bench::machine::Machine;
-use rcuwalk_bench::run::Observer;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::machine::Machine;
+use rcuwalk_measure::progress::Observer;
 
 /// One remedy.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +130,7 @@ impl Report {
 /// let report = run(&Options { quick: true, only: vec!["S4".into()], threads: 1 }, &())?;
 /// assert_eq!(report.rows[0].id, "S4");
 /// assert!(report.faults().is_empty());
-/// # Ok::<(), rcuwalk_bench::Error>(())
+/// # Ok::<(), rcuwalk_measure::Error>(())
 /// ```
 ///
 /// # Errors
@@ -163,7 +163,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
         batch_us: budget.batch_nanos / 1000,
         cpus: budget.cpus.clone(),
         quick: options.quick,
-        seconds: rcuwalk_bench::report::rounded(clock.elapsed().as_secs_f64()),
+        seconds: rcuwalk_measure::series::rounded(clock.elapsed().as_secs_f64()),
         rows,
     })
 }

@@ -6,8 +6,8 @@ use rcuwalk::uapi::R_OK;
 use rcuwalk::{Errno, Variants, WalkMode};
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::unit_value;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::unit_value;
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -7,8 +7,8 @@ use rcuwalk::uapi::{AT_FDCWD, RENAME_EXCHANGE};
 use rcuwalk::{Cred, Task, Variants, Vfs, WalkMode};
 
 use super::{Budget, Outcome, Point, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Value, error_value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Value, error_value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

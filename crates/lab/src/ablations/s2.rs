@@ -9,8 +9,8 @@ use rcuwalk::{InitOnAlloc, NameBuffer, Variants, Vfs, WalkMode};
 use rcuwalk_sync::slab::POLICY_VARIABLE;
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Value, error_value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Value, error_value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

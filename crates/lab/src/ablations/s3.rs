@@ -6,8 +6,8 @@ use std::hint::black_box;
 use rcuwalk_sync::fill::{self, Choice, Method, SMALL, Site, rep_stos_flags};
 
 use super::{Budget, Outcome, Point, Row, Variant, Workload, side};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

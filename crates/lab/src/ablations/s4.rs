@@ -10,8 +10,8 @@ use rcuwalk_sync::lock::SpinLock;
 use rcuwalk_sync::slab::{Init, Policy, Slabs};
 
 use super::{Budget, Outcome, Row, Workload, side};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Value;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Value;
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use rcuwalk::{Cred, Libc, Task, Variants, Vfs, WalkMode};
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Value, error_value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Value, error_value};
 
 /// The row.
 pub(super) const ROW: Row = Row {

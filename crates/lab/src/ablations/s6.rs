@@ -4,10 +4,10 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Budget, Outcome, Row, Workload, side};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Value;
-use rcuwalk_bench::hostcalls::countdown;
-use rcuwalk_bench::scratch::Chain;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Value;
+use rcuwalk_measure::hostcalls::countdown;
+use rcuwalk_measure::scratch::Chain;
 
 /// The row.
 pub(super) const ROW: Row = Row {
@@ -32,7 +32,7 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     let argument = |n| CString::new(countdown::argument(n)).unwrap_or_default();
     let (none, many) = (argument(0), argument(TIMES - 1));
     let ended_well =
-        |argument: &CString| rcuwalk_bench::sys::fork_exec_wait(&[&path], argument) == Ok(Some(0));
+        |argument: &CString| rcuwalk_measure::sys::fork_exec_wait(&[&path], argument) == Ok(Some(0));
     let before = side("a process for each", |_| {
         Value::from(TIMES) * Value::from((0..TIMES).all(|_| ended_well(&none)))
     });

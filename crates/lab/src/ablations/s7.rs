@@ -10,8 +10,8 @@ use rcuwalk::{Task, Variants, WalkMode};
 use rcuwalk_host::ProcessMemory;
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Value;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Value;
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -7,9 +7,9 @@ use rcuwalk::Cred;
 use rcuwalk::userns::UserNamespace;
 
 use super::{Budget, Outcome, Row, Workload, side};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Value;
-use rcuwalk_bench::run::MANY_PATHS;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Value;
+use rcuwalk_measure::series::MANY_PATHS;
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -3,8 +3,8 @@
 use rcuwalk::{Cred, SearchCheck, Security, SecurityInode, Task, Variants, Vfs, VfsBuilder, WalkMode};
 
 use super::{Budget, Outcome, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Contender;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Contender;
 
 /// The row.
 pub(super) const ROW: Row = Row {

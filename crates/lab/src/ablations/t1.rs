@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString};
 use rcuwalk::{Cred, Task, Variants, Vfs, WalkMode};
 
 use super::{Budget, Outcome, Point, Row, Workload, side, world};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Op, Timed, Value, each};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Op, Timed, Value, each};
 
 /// The row.
 pub(super) const ROW: Row = Row {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Attribute, Cell, Color, ColumnConstraint};
 
 use super::{Measured, Point, Report};
-use rcuwalk_bench::table::{Style, new_table, right};
+use rcuwalk_measure::table::{Style, new_table, right};
 
 /// The whole report as text.
 pub fn render(report: &Report, style: Style) -> String {

@@ -5,8 +5,8 @@ use std::ffi::CString;
 use rcuwalk::uapi::{O_CREAT, O_WRONLY};
 use rcuwalk::{Cred, Errno, Task, Variants, Vfs, VfsBuilder, WalkMode};
 
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Value, error_value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Value, error_value};
 
 /// The path of four components that kernel people use.
 pub(super) const FAVOURITE: &str = "/usr/include/linux/fs.h";

@@ -15,13 +15,12 @@ use std::thread;
 
 use serde::Serialize;
 
-use rcuwalk_bench::Error;
-use rcuwalk_bench::machine::Machine;
-use rcuwalk_bench::measure::quantile;
-use rcuwalk_bench::report::rounded;
-use rcuwalk_bench::run::Observer;
-use rcuwalk_bench::table::{Style, new_table, right};
-use rcuwalk_bench::tree::Mount;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::machine::{Machine, fstype_of};
+use rcuwalk_measure::progress::Observer;
+use rcuwalk_measure::series::quantile;
+use rcuwalk_measure::series::rounded;
+use rcuwalk_measure::table::{Style, new_table, right};
 
 use programs::Programs;
 use work::{Call, Files};
@@ -113,7 +112,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
         true => Effort { rounds: 3, batch: 2_000_000, programs: 1 },
         false => Effort { rounds: 21, batch: 4_000_000, programs: 5 },
     };
-    let place = |(name, dir): &(String, PathBuf)| Place { name: name.clone(), fstype: Mount::at(dir).fstype };
+    let place = |(name, dir): &(String, PathBuf)| Place { name: name.clone(), fstype: fstype_of(dir) };
     let mut report = Report {
         machine: Machine::read(),
         places: options.places.iter().map(place).collect(),

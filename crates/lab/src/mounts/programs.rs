@@ -10,7 +10,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use super::{Report, Samples, in_turns, together};
-use rcuwalk_bench::Error;
+use rcuwalk_measure::Error;
 
 /// Directories of the tree, and files in each.
 const DIRS: usize = 40;

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat, stat, unlink};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use rcuwalk_bench::Error;
+use rcuwalk_measure::Error;
 
 /// Clients at most, each with files of its own.
 pub(super) const CLIENTS: usize = 2;

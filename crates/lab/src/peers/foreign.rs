@@ -21,8 +21,8 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{Call, Peer, Tree};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Op, Timed, Value};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Op, Timed, Value};
 
 /// A peer, and how its program is made in a folder of its own.
 struct Program {
@@ -156,7 +156,7 @@ pub(super) struct Running {
 
 impl Running {
     fn start(program: &Program, dir: &Path) -> Result<Running, String> {
-        let said = |e: io::Error| rcuwalk_bench::describe(&e);
+        let said = |e: io::Error| rcuwalk_host::describe(&e);
         let own = dir.join(program.command[0]);
         let path = if own.exists() { own.as_os_str() } else { program.command[0].as_ref() };
         // Of an earlier run that was killed.
@@ -327,7 +327,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) -> Result<(), String> {
     files
         .iter()
         .try_for_each(|(name, text)| fs::write(dir.join(name), text))
-        .map_err(|e| rcuwalk_bench::describe(&e))
+        .map_err(|e| rcuwalk_host::describe(&e))
 }
 
 /// Builds a Go program on a module; the reason if that cannot be.
@@ -344,7 +344,7 @@ fn cargo(dir: &Path, needs: &str, source: &str) -> Result<(), String> {
         "[package]\nname = \"peer\"\nversion = \"0.0.0\"\nedition = \"2024\"\nrust-version = \"1.95\"\n\
          [dependencies]\n{needs}\n[workspace]\n"
     );
-    fs::create_dir_all(dir.join("src")).map_err(|e| rcuwalk_bench::describe(&e))?;
+    fs::create_dir_all(dir.join("src")).map_err(|e| rcuwalk_host::describe(&e))?;
     let main = include_str!("programs/main.rs.txt");
     write(dir, &[("Cargo.toml", &manifest), ("src/main.rs", main), ("src/fs.rs", source)])?;
     let target = dir.join("target");
@@ -364,7 +364,7 @@ fn quietly(command: &mut Command, name: &str) -> Result<(), String> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|e| format!("{name}: {}", rcuwalk_bench::describe(&e)))?;
+        .map_err(|e| format!("{name}: {}", rcuwalk_host::describe(&e)))?;
     if output.status.success() {
         return Ok(());
     }

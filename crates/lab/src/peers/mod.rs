@@ -17,13 +17,13 @@ use rcuwalk::uapi::{O_RDONLY, R_OK, S_IFDIR, S_IFMT};
 use rcuwalk::{Cred, Task, Vfs};
 use serde::Serialize;
 
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::{Contender, Op, Timed, Value, each, error_value};
-use rcuwalk_bench::frame::{Budget, Workload};
-use rcuwalk_bench::machine::Machine;
-use rcuwalk_bench::report::rounded;
-use rcuwalk_bench::run::Observer;
-use rcuwalk_bench::table::{Style, new_table, right};
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::{Contender, Op, Timed, Value, each, error_value};
+use rcuwalk_measure::frame::{Budget, Workload};
+use rcuwalk_measure::machine::Machine;
+use rcuwalk_measure::progress::Observer;
+use rcuwalk_measure::series::rounded;
+use rcuwalk_measure::table::{Style, new_table, right};
 
 /// One file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

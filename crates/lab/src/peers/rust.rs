@@ -7,8 +7,8 @@ use axfs_vfs::{VfsNodeOps, VfsNodeType, VfsOps};
 use vfs::{FileSystem, MemoryFS, VfsFileType};
 
 use super::{DIRECTORY, FILE, Linked, NOT_FOUND, Peer, Tree};
-use rcuwalk_bench::Error;
-use rcuwalk_bench::engines::Value;
+use rcuwalk_measure::Error;
+use rcuwalk_measure::engines::Value;
 
 /// `MemoryFS` of the crate vfs: a map from whole paths.
 pub(super) struct VfsCrate(MemoryFS);

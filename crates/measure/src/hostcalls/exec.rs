@@ -9,9 +9,9 @@ use std::time::Instant;
 use super::countdown::{argument, install};
 use super::{Report, Row};
 use crate::error::Error;
-use crate::measure::quantile;
-use crate::report::rounded;
 use crate::scratch::{Chain, DEPTHS};
+use crate::series::quantile;
+use crate::series::rounded;
 
 /// The name of the situation of a program that executes itself again and again.
 pub const EXEC_LOOP: &str = "execve in a loop, one process";

@@ -7,8 +7,8 @@ use rcuwalk::{MountOptions, NodeId, Vfs, VfsBuilder};
 use rustix::fs::readlinkat;
 
 use crate::attr::host_attr;
+use crate::attr::with_inode;
 use crate::error::Error;
-use crate::load::with_inode;
 
 /// Links followed in one path.
 const MAXSYMLINKS: usize = 40;

@@ -62,7 +62,7 @@ pub fn install(path: &Path) -> Result<Result<(), String>, Error> {
         format!(
             "making programs is not timed: {} cannot be executed ({}); set TMPDIR to a directory where it can",
             path.display(),
-            crate::describe(&e)
+            rcuwalk_host::describe(&e)
         )
     }))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::Serialize;
@@ -16,6 +17,13 @@ pub const RUSTC: &str = env!("RCUWALK_RUSTC");
 
 const fn non_empty(text: &str) -> Option<&str> {
     if text.is_empty() { None } else { Some(text) }
+}
+
+/// The type of the file system that holds `path`, as `ext4`; empty where `/proc` does not tell.
+pub fn fstype_of(path: &Path) -> String {
+    let mounts = rcuwalk_host::mounts().unwrap_or_default();
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    rcuwalk_host::mount_of(&mounts, &path).map_or_else(String::new, |mount| mount.fs_type.clone())
 }
 
 /// Machine, kernel and build of one record.
@@ -139,6 +147,12 @@ mod tests {
         assert_eq!(memory_kib("MemTotal:       24684084 kB\nMemFree: 1 kB\n"), 24_684_084);
         assert_eq!(bracketed("always [madvise] never"), "madvise");
         assert_eq!(bracketed("nothing"), "");
+    }
+
+    #[test]
+    fn every_path_has_a_file_system() {
+        assert_eq!(fstype_of(Path::new("/proc/self")), "proc");
+        assert!(!fstype_of(Path::new("/")).is_empty());
     }
 
     #[test]

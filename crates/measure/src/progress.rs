@@ -3,7 +3,25 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::error::Error;
-use crate::run::Observer;
+
+/// Where a run tells what it is doing. All methods have an empty default.
+pub trait Observer: Sync {
+    /// A stage begins; it has `total` steps, if that is known.
+    fn stage(&self, name: &str, total: Option<u64>) {
+        let _ = (name, total);
+    }
+    /// Steps that were done in the meantime.
+    fn advance(&self, steps: u64) {
+        let _ = steps;
+    }
+    /// The number of steps done in this stage.
+    fn reached(&self, steps: u64) {
+        let _ = steps;
+    }
+}
+
+/// Nobody looks.
+impl Observer for () {}
 
 /// A progress bar on standard error, if that is a terminal.
 #[derive(Debug)]

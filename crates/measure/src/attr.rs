@@ -1,9 +1,12 @@
 //! The attributes of one inode, from either side.
 
+use std::ffi::CStr;
 use std::fmt::Write as _;
 
-use rcuwalk::{Stat, Statx};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE};
+use rcuwalk::uapi::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
+use rcuwalk::{NewInode, Stat, Statx, Timespec};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 /// Seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -152,11 +155,63 @@ impl From<&Stat> for Attr {
 /// # Errors
 ///
 /// The error number of `statx(2)`.
-pub fn host_attr(path: &std::ffi::CStr, follow: bool) -> Result<Attr, i32> {
+pub fn host_attr(path: &CStr, follow: bool) -> Result<Attr, i32> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     statx(CWD, path, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
         .map(|stx| Attr::from(&stx))
         .map_err(rustix::io::Errno::raw_os_error)
+}
+
+/// Reads what the attributes have not: extended ones, flags.
+pub fn with_inode<T>(
+    path: &CStr,
+    attr: &Attr,
+    body: Option<&[u8]>,
+    make: impl FnOnce(&NewInode<'_>) -> T,
+) -> T {
+    let own = xattrs(path);
+    let xattrs: Vec<(&[u8], &[u8])> = own.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let known = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    let flags = known.map_or(StatxAttributes::empty(), |stx| stx.stx_attributes);
+    let flag = |host, ours| if flags.contains(host) { ours } else { 0 };
+    let time = |stamp: Stamp| Timespec { sec: stamp.sec, nsec: stamp.nsec };
+    make(
+        &NewInode::new(attr.mode)
+            .with_uid(attr.uid)
+            .with_gid(attr.gid)
+            .with_rdev(rustix::fs::makedev(attr.rdev_major, attr.rdev_minor))
+            .with_size(attr.size)
+            .with_blocks(Some(attr.blocks))
+            .with_ino(Some(attr.ino))
+            .with_atime(time(attr.atime))
+            .with_mtime(time(attr.mtime))
+            .with_ctime(time(attr.ctime))
+            .with_btime(time(attr.btime.unwrap_or_default()))
+            .with_iflags(
+                flag(StatxAttributes::IMMUTABLE, IFLAG_IMMUTABLE)
+                    | flag(StatxAttributes::APPEND, IFLAG_APPEND),
+            )
+            .with_symlink(body.unwrap_or_default())
+            .with_xattrs(&xattrs),
+    )
+}
+
+/// The extended attributes that can be read, ACLs among them.
+fn xattrs(path: &CStr) -> Vec<(Vec<u8>, Vec<u8>)> {
+    if !rustix::fs::llistxattr_query(path).is_ok_and(|length| length > 0) {
+        return Vec::new();
+    }
+    let mut names = vec![0; XATTR_LIST_MAX];
+    let length = rustix::fs::llistxattr(path, &mut names).unwrap_or(0);
+    let names = names[..length].split(|&b| b == 0).filter(|name| !name.is_empty());
+    names
+        .filter_map(|name| {
+            let mut value = vec![0; XATTR_SIZE_MAX];
+            let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
+            value.truncate(length);
+            Some((name.to_vec(), value))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -21,13 +21,13 @@ use rcuwalk_host::strace;
 use rustix::fs::CWD;
 use serde::Serialize;
 
-use crate::engines::rcuwalk::cred;
 use crate::engines::{Value, error_value};
 use crate::error::Error;
 use crate::identity;
+use crate::identity::cred;
 use crate::machine::Machine;
-use crate::report::rounded;
-use crate::run::Observer;
+use crate::progress::Observer;
+use crate::series::rounded;
 use questions::{Kind, Question, Questions};
 use sides::{Engine, Kernel, Side, ask_all};
 

@@ -15,8 +15,10 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::engines::{Contender, Op, Value};
 use crate::error::Error;
 use crate::identity;
-use crate::run::MANY_PATHS;
 use rcuwalk_host::Identity;
+
+/// A list longer than this is more than the innermost cache holds.
+pub const MANY_PATHS: usize = 256;
 
 /// Paths and what each must answer.
 #[derive(Debug, Clone)]
@@ -159,6 +161,11 @@ impl Series {
         let rounds: Vec<f64> = self.solo.iter().enumerate().map(times).collect();
         (!rounds.is_empty()).then(|| quartiles(rounds))
     }
+}
+
+/// Two digits after the point: more would be noise.
+pub fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 /// The quartiles of `values`, the median between them.
@@ -388,6 +395,29 @@ pub fn settle(who: &Identity, directory: Option<&Path>) -> Result<(), Error> {
         )?;
     }
     identity::assume(who).map(drop)
+}
+
+/// Runs `work` on a thread of its own with an identity and, on request, a working directory.
+///
+/// # Errors
+///
+/// As [`settle`]; when the thread cannot be started.
+pub fn on_thread<T: Send>(
+    who: &Identity,
+    directory: Option<&Path>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    thread::scope(|scope| {
+        let body = || {
+            settle(who, directory)?;
+            Ok(work())
+        };
+        let handle = thread::Builder::new()
+            .name("bench-prepare".into())
+            .spawn_scoped(scope, body)
+            .map_err(|e| Error::host("starting a thread", "bench-prepare", e, "raise ulimit -u"))?;
+        handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// The number of operations that take about `nanos`: of a few tries the most, as a neighbour can only slow it down.

@@ -23,12 +23,11 @@ use crate::engines::{Contender, Engine, Value, attr_value, error_value};
 use crate::error::Error;
 use crate::frame::{Budget, Workload, side};
 use crate::identity;
-use crate::machine::Machine;
-use crate::report::rounded;
-use crate::run::Observer;
+use crate::machine::{Machine, fstype_of};
+use crate::progress::Observer;
 use crate::scratch::{Chain, DEPTHS};
+use crate::series::rounded;
 use crate::table::{Style, new_table, right};
-use crate::tree::Mount;
 use rcuwalk_host::Identity;
 
 pub use exec::EXEC_LOOP;
@@ -118,7 +117,7 @@ pub fn run(options: &Options, observer: &dyn Observer) -> Result<Report, Error> 
     let place = Place::new(&chain, &budget)?;
     let mut report = Report {
         machine,
-        fstype: Mount::at(chain.path()).fstype,
+        fstype: fstype_of(chain.path()),
         identity: place.who.clone(),
         entry_ns: 0.0,
         rows: Vec::new(),

@@ -4,6 +4,7 @@
 //! belonged to the process. The raw calls therefore turn one thread into another user while the rest of the program
 //! stays who it was, and the kernel judges what that thread asks exactly as it would judge a process with those ids.
 
+use rcuwalk::cred::{CapSet, Cred};
 use rcuwalk_host::Identity;
 use rustix::process::{geteuid, getuid};
 use rustix::thread::{Gid, Uid, capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -54,6 +55,22 @@ pub fn assume(who: &Identity) -> Result<Caps, Error> {
     }
     let sets = capabilities(None).map_err(failed)?;
     Ok(Caps { effective: sets.effective.bits(), permitted: sets.permitted.bits() })
+}
+
+/// The credential of a thread with these ids and capabilities.
+///
+/// # Errors
+///
+/// `EINVAL` for ids that no thread can have.
+pub fn cred(who: &Identity, caps: Caps) -> rcuwalk::errno::Result<Cred> {
+    let known = |bits| CapSet(bits) & CapSet::FULL;
+    Cred::builder()
+        .uids(who.uid, who.uid, who.uid, who.uid)
+        .gids(who.gid, who.gid, who.gid, who.gid)
+        .groups(&who.groups)
+        .permitted(known(caps.permitted))
+        .effective(known(caps.effective))
+        .build()
 }
 
 #[cfg(test)]

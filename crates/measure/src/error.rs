@@ -5,13 +5,14 @@ use std::io;
 use std::path::Path;
 
 use rcuwalk::errno::Errno;
+use rcuwalk_host::describe;
 
 /// A failure that a person can act on: what was being done, on what, what the system said, what may help.
 ///
 /// `Display` gives `what: subject: cause; hint` on one line.
 ///
 /// ```
-/// use rcuwalk_bench::Error;
+/// use rcuwalk_measure::Error;
 ///
 /// let error = Error::new("reading the directory", "/nowhere", "ENOENT: No such file or directory", "name another one");
 /// assert_eq!(
@@ -57,11 +58,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// The text of a host error, in the engine's words where it carries an error number.
-pub fn describe(error: &io::Error) -> String {
-    match error.raw_os_error().and_then(Errno::from_raw) {
-        Some(errno) => errno.to_string(),
-        None => error.to_string(),
-    }
-}

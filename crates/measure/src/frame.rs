@@ -9,10 +9,12 @@ use crate::engines::{Contender, Op, Timed, Value, chained, each};
 use crate::error::Error;
 use crate::identity;
 use crate::machine::allowed_cpus;
-use crate::measure::{self, PathSet, Plan, Series};
-use crate::report::{DIFFERS, rounded};
-use crate::run::{MANY_PATHS, Observer, on_thread};
+use crate::progress::Observer;
+use crate::series::{self, MANY_PATHS, PathSet, Plan, Series, on_thread, rounded};
 use rcuwalk_host::Identity;
+
+/// The `check` of a row whose answers were wrong.
+pub const DIFFERS: &str = "DIFFERS";
 
 /// What a row may spend, and what it measures with.
 pub struct Budget<'a> {
@@ -276,7 +278,7 @@ impl<'a> Budget<'a> {
         // Each side needs some time to make the caches its own before many paths say anything.
         let many = sets.iter().any(|set| set.len() > MANY_PATHS);
         let (longer, fewer) = if many { (10, 3) } else { (1, 1) };
-        let series = measure::run(&Plan {
+        let series = series::run(&Plan {
             op,
             sets: (0..workload.threads).map(|i| &sets[i % sets.len()]).collect(),
             contenders,

@@ -3,7 +3,7 @@
 use super::kernel::Facts;
 use super::{Measured, Remedy, Verdict};
 use crate::hostcalls::{self, FOUR, MISSING, OPEN_FILE};
-use crate::report::rounded;
+use crate::series::rounded;
 
 /// A remedy that shows in a ratio: up to `yes` the kernel has it, from `no` on it has not, between them the version decides.
 struct Telling {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::hostcalls;
 use crate::machine::Machine;
-use crate::run::Observer;
+use crate::progress::Observer;
 
 pub use kernel::Config;
 
