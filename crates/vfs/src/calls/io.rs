@@ -90,6 +90,18 @@ impl Kernel {
         Ok(n)
     }
 
+    /// How many bytes of a regular file from `offset` on are zeros that take no memory; some may lie beyond its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_at`](Self::read_at).
+    pub(crate) fn zeros_at(&self, file: &File, offset: u64) -> Result<u64> {
+        let contents = self.contents_of(file, false)?;
+        Ok(contents.map_or(u64::MAX, |contents| {
+            contents.data.read().unwrap_or_else(PoisonError::into_inner).zeros_at(offset)
+        }))
+    }
+
     /// Changes the contents of a regular file by `edit`, then its size, blocks, times and set-id bits to match.
     pub(crate) fn edit_contents<R>(
         &self,
@@ -274,6 +286,13 @@ impl Task {
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(budget, offset, &data[..n])?;
             Ok((n, offset + n as u64))
+        })
+    }
+
+    /// As [`write_at`](Self::write_at), of `len` zeros, of which it may write fewer for no reason.
+    pub(crate) fn write_zeros_at(&self, file: &File, len: usize, offset: u64) -> Result<usize> {
+        self.change_at(file, offset, len, |pages, budget, offset, room| {
+            pages.write_zeros_at(budget, offset, room.min(len as u64)).map(|n| n as usize)
         })
     }
 

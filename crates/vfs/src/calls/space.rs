@@ -10,6 +10,7 @@ use crate::dcache::inode::Inode;
 use crate::file::File;
 use crate::perm;
 use crate::task::Task;
+use crate::tmpfs::pages::PAGE_SIZE;
 use rcuwalk_sync::lock::PoisonError;
 
 /// What fallocate does, parsed from its mode. Others there are, but not for tmpfs.
@@ -130,16 +131,13 @@ impl Task {
             return Err(Errno::EINVAL);
         }
         let count = self.may_copy(&from, &to, source, target, len)?;
-        let mut chunk = vec![0; count.min(1 << 16)];
+        let mut chunk = Vec::new();
         let mut done = 0;
         while done < count {
-            let part = &mut chunk[..(count - done).min(1 << 16)];
-            let n = self.kernel.read_at(&from, part, source as u64 + done as u64)?;
-            if n == 0 {
-                break;
-            }
-            match self.write_at(&to, &part[..n], target as u64 + done as u64) {
-                Ok((n, _)) => done += n,
+            let (left, step) = (count - done, done as u64);
+            match self.copy_step(&from, &to, [source as u64 + step, target as u64 + step], left, &mut chunk) {
+                Ok(0) => break,
+                Ok(n) => done += n,
                 Err(errno) if done == 0 => return Err(errno),
                 Err(_) => break,
             }
@@ -154,6 +152,27 @@ impl Task {
             }
         }
         Ok(done)
+    }
+
+    /// Copies a part of `len` bytes; none at the end of the first file. Where that has no pages the other gets pages of zeros, as on
+    /// tmpfs, which take no memory.
+    fn copy_step(
+        &self,
+        from: &File,
+        to: &File,
+        [source, target]: [u64; 2],
+        len: usize,
+        chunk: &mut Vec<u8>,
+    ) -> Result<usize> {
+        let left = self.kernel.store.inode(from.inode).size.get().saturating_sub(source);
+        let zeros = self.kernel.zeros_at(from, source)?.min(left).min(len as u64) as usize;
+        if zeros >= PAGE_SIZE {
+            self.kernel.read_at(from, &mut [], source)?;
+            return self.write_zeros_at(to, zeros, target);
+        }
+        chunk.resize(len.min(1 << 16), 0);
+        let n = self.kernel.read_at(from, chunk, source)?;
+        self.write_at(to, &chunk[..n], target).map(|(n, _)| n)
     }
 
     /// How much of `len` can be copied. Kernel: fs/read_write.c `generic_copy_file_checks()`.
@@ -248,10 +267,36 @@ mod tests {
         root.ftruncate(from, 5 << 30).expect("a hole");
         let [a, b] = [from, to].map(|fd| root.file(fd).expect("open"));
         let may = |source, len| root.may_copy(&a, &b, source, 0, len);
-        // Making the copy would take 2 GiB; the kernel's is as long.
+        // The kernel's is as long.
         assert_eq!(may(0, usize::MAX), Ok(2_147_479_552));
         assert_eq!(may(3 << 30, 3 << 30), Ok(2_147_479_552));
         assert_eq!(may(4 << 30, usize::MAX >> 1), Ok(1 << 30));
         assert_eq!(may(1, usize::MAX), Err(Errno::EOVERFLOW));
+    }
+
+    /// On tmpfs the copy of a hole has pages, which count. Here they take neither memory nor time.
+    #[test]
+    fn a_copied_hole_is_pages_of_zeros() {
+        let vfs = Vfs::builder().size_limit(1 << 40).build().expect("an engine");
+        let root = vfs.task(Cred::root());
+        let [from, to] = [b"/a", b"/b"].map(|path| root.open(path, O_RDWR | O_CREAT, 0o600).expect("opens"));
+        root.ftruncate(from, 1 << 50).expect("a hole");
+        root.pwrite(from, b"x", 500_000).expect("a page");
+        assert_eq!(root.copy_file_range(from, Some(&mut 0), to, Some(&mut 0), 1 << 20, 0), Ok(1 << 20));
+        assert_eq!((root.fstat(to).map(|s| s.blocks), root.lseek(to, 0, SEEK_DATA)), (Ok(2048), Ok(0)));
+        let mut byte = [0];
+        assert_eq!((root.pread(to, &mut byte, 500_000), byte), (Ok(1), *b"x"));
+        assert_eq!(
+            root.copy_file_range(from, Some(&mut 100), to, Some(&mut 1_048_876), 10_000, 0),
+            Ok(10_000)
+        );
+        assert_eq!(root.fstat(to).map(|s| (s.blocks, s.size)), Ok((2072, 1_058_876)));
+        assert_eq!(
+            root.copy_file_range(from, Some(&mut (1 << 30)), to, Some(&mut 0), 1 << 40, 0),
+            Ok(2_147_479_552)
+        );
+        root.fallocate(to, 0, 0, 64 << 30).expect("has room");
+        assert_eq!(root.fallocate(to, 0, 0, 64 << 40), Err(Errno::ENOSPC));
+        assert_eq!(root.fstat(to).map(|s| s.blocks), Ok(64 << 21));
     }
 }

@@ -1,9 +1,10 @@
 //! The contents of a regular file, as tmpfs keeps them: pages that exist, and holes.
 //!
 //! [`FileData`] is a radix tree of pages of 4096 bytes, 64 children to a node, no deeper than the file needs: a page is
-//! found in one step per 64-fold of size (three for a gigabyte). It knows three kinds of place: a hole; a page with
-//! contents; and a page that fallocate(2) *reserved*, which counts as allocated, reads as zeros and is a hole to
-//! `SEEK_DATA` until it is written, or reserved once more.
+//! found in one step per 64-fold of size (three for a gigabyte). It knows four kinds of place: a hole; a page with
+//! contents; a page that fallocate(2) *reserved*, which counts as allocated, reads as zeros and is a hole to
+//! `SEEK_DATA` until it is written, or reserved once more; and a page of zeros that counts as written. All but the second
+//! take no memory of their own and may be as wide as a level of the tree, so that 64 TiB are reserved at once.
 //!
 //! **Invariant.** Bytes of a page at and beyond the size of the file are zero, so growing a file needs no work.
 //!
@@ -75,9 +76,9 @@ enum Slot {
     /// A hole of whatever size the level has.
     #[default]
     Hole,
-    /// Allocated, never written.
+    /// Allocated, never written; of whatever size the level has.
     Reserved,
-    /// Allocated more than once: contents, all zero.
+    /// Contents, all zero; of whatever size the level has.
     Zeroed,
     Data(Page),
     Node(Box<[Slot; FANOUT]>),
@@ -91,6 +92,8 @@ pub struct FileData {
     size: u64,
     /// Allocated pages, reserved ones included.
     pages: u64,
+    /// Nodes of the tree.
+    nodes: u64,
     root: Slot,
     /// Levels of nodes above the pages.
     height: u32,
@@ -101,7 +104,7 @@ pub struct FileData {
 impl FileData {
     /// An empty file.
     pub(crate) const fn new() -> FileData {
-        FileData { size: 0, pages: 0, root: Slot::Hole, height: 0, changed: None }
+        FileData { size: 0, pages: 0, nodes: 0, root: Slot::Hole, height: 0, changed: None }
     }
 
     /// Size in bytes.
@@ -181,14 +184,11 @@ impl FileData {
 
     /// Writes within one page.
     fn write_page(&mut self, budget: &PageBudget, index: u64, start: usize, data: &[u8]) -> Result<()> {
-        let reserved = match self.find_mut(index) {
-            Some(Slot::Data(page)) => {
-                page[start..start + data.len()].copy_from_slice(data);
-                return Ok(());
-            }
-            Some(Slot::Reserved | Slot::Zeroed) => true,
-            _ => false,
-        };
+        if let Some(Slot::Data(page)) = self.find_mut(index) {
+            page[start..start + data.len()].copy_from_slice(data);
+            return Ok(());
+        }
+        let reserved = matches!(self.find(index), Slot::Reserved | Slot::Zeroed);
         // Page and budget come first: a write that fails for want of them must not leave nodes behind, or failing writes
         // could use up memory that nobody counts.
         let page = new_page(start, data)?;
@@ -210,13 +210,13 @@ impl FileData {
     ///
     /// # Errors
     ///
-    /// `EFBIG` beyond [`MAX_FILE_SIZE`].
+    /// `EFBIG` beyond [`MAX_FILE_SIZE`]. `ENOSPC`: no memory to cut a wide reservation in two.
     pub(crate) fn truncate(&mut self, budget: &PageBudget, size: u64) -> Result<()> {
         if size > MAX_FILE_SIZE {
             return Err(Errno::EFBIG);
         }
         if size <= self.size {
-            self.drop_bytes(budget, size..u64::MAX);
+            self.drop_bytes(budget, size..u64::MAX)?;
         }
         self.size = size;
         Ok(())
@@ -224,8 +224,9 @@ impl FileData {
 
     /// Frees every page and sets the size to zero.
     pub(crate) fn clear(&mut self, budget: &PageBudget) {
-        self.drop_bytes(budget, 0..u64::MAX);
-        self.size = 0;
+        budget.release(self.pages);
+        *self = FileData { changed: self.changed.take(), ..FileData::new() };
+        self.mark(0..u64::MAX.div_ceil(PAGE_SIZE as u64));
     }
 
     /// Makes the bytes from `offset` on, `len` of them, a hole as far as whole pages go, and zeroes the rest. The size
@@ -233,11 +234,10 @@ impl FileData {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: `len` is 0. `EFBIG`: ends beyond [`MAX_FILE_SIZE`].
+    /// `EINVAL`: `len` is 0. `EFBIG`: ends beyond [`MAX_FILE_SIZE`]. `ENOSPC`: as [`truncate`](Self::truncate).
     pub(crate) fn punch_hole(&mut self, budget: &PageBudget, offset: u64, len: u64) -> Result<()> {
         let range = checked_range(offset, len)?;
-        self.drop_bytes(budget, range);
-        Ok(())
+        self.drop_bytes(budget, range)
     }
 
     /// Reserves the pages that hold `len` bytes from `offset` on, all or none, and grows the file unless `keep_size`.
@@ -260,31 +260,50 @@ impl FileData {
         if wanted > budget.limit() {
             return Err(Errno::ENOSPC);
         }
-        let missing = wanted - count_allocated(&self.root, self.height, 0, &pages);
-        budget.charge(missing)?;
-        self.mark(pages.clone());
-        let mut added = 0;
-        for index in pages {
-            match self.make(index) {
-                Ok(slot @ Slot::Hole) => {
-                    *slot = Slot::Reserved;
-                    added += 1;
-                }
-                // Asked for once more, it counts as written. Kernel: `SGP_FALLOC` of a folio that is not up to date.
-                Ok(slot @ Slot::Reserved) => *slot = Slot::Zeroed,
-                Ok(_) => {}
-                Err(errno) => {
-                    // No memory for a node. What is reserved so far stays: nothing tells it from older reservations.
-                    self.pages += added;
-                    budget.release(missing - added);
-                    return Err(errno);
-                }
-            }
-        }
-        self.pages += added;
+        self.fill(budget, &pages, Fill::Reserve)?;
         if !keep_size {
             self.size = self.size.max(range.end);
         }
+        Ok(())
+    }
+
+    /// Writes zeros at `offset`, `len` bytes at most, which end within [`MAX_FILE_SIZE`]; returns how many: whole pages, which count
+    /// as written and take no memory, or a part of the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_at`](Self::write_at).
+    pub(crate) fn write_zeros_at(&mut self, budget: &PageBudget, offset: u64, len: u64) -> Result<u64> {
+        const ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
+        let (first, start) = locate(offset);
+        let whole = first..(offset + len) >> PAGE_SHIFT;
+        // If the space does not suffice for all of it, a page is tried, and then the next.
+        if start == 0 && !whole.is_empty() && self.fill(budget, &whole, Fill::Zero).is_ok() {
+            self.size = self.size.max(whole.end << PAGE_SHIFT);
+            return Ok((whole.end - whole.start) << PAGE_SHIFT);
+        }
+        let part = len.min((PAGE_SIZE - start) as u64) as usize;
+        self.write_at(budget, offset, &ZEROS[..part]).map(|n| n as u64)
+    }
+
+    /// How many bytes from `offset` on are zeros that take no memory.
+    pub(crate) fn zeros_at(&self, offset: u64) -> u64 {
+        let page = next(&self.root, self.height, 0, offset >> PAGE_SHIFT, Find::Bytes);
+        page.map_or(u64::MAX, |page| page << PAGE_SHIFT).saturating_sub(offset)
+    }
+
+    /// Changes a range of pages, all or none.
+    fn fill(&mut self, budget: &PageBudget, pages: &Range<u64>, how: Fill) -> Result<()> {
+        let missing = pages.end - pages.start - count_allocated(&self.root, self.height, 0, pages);
+        budget.charge(missing)?;
+        let ready = self.reach(pages.end - 1).and_then(|()| self.part(pages, true));
+        if let Err(errno) = ready {
+            budget.release(missing);
+            return Err(errno);
+        }
+        fill(&mut self.root, self.height, 0, pages, how, &mut self.nodes);
+        self.pages += missing;
+        self.mark(pages.clone());
         Ok(())
     }
 
@@ -357,23 +376,25 @@ impl FileData {
     }
 
     /// Frees the pages that lie within a range of bytes and zeroes the part of it that lies in others.
-    fn drop_bytes(&mut self, budget: &PageBudget, range: Range<u64>) {
-        self.mark(range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
+    fn drop_bytes(&mut self, budget: &PageBudget, range: Range<u64>) -> Result<()> {
         let whole = range.start.div_ceil(PAGE_SIZE as u64)..range.end >> PAGE_SHIFT;
+        self.part(&whole, false)?;
+        self.mark(range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE as u64));
         let (first, head) = locate(range.start);
         let (last, tail) = locate(range.end);
         if first == last {
             self.zero(first, head..tail);
-            return;
+            return Ok(());
         }
         if head > 0 {
             self.zero(first, head..PAGE_SIZE);
         }
         self.zero(last, 0..tail);
-        let freed = remove(&mut self.root, self.height, 0, &whole);
+        let freed = remove(&mut self.root, self.height, 0, &whole, &mut self.nodes);
         self.pages -= freed;
         budget.release(freed);
         self.shrink();
+        Ok(())
     }
 
     /// Zeroes a part of a page, if it has contents.
@@ -412,24 +433,43 @@ impl FileData {
 
     /// The place of a page, with the nodes above it made as needed.
     fn make(&mut self, index: u64) -> Result<&mut Slot> {
+        self.reach(index)?;
+        let (mut slot, mut height) = (&mut self.root, self.height);
+        while height > 0 {
+            height -= 1;
+            slot = &mut node_of(slot, &mut self.nodes)?[child(index, height)];
+        }
+        Ok(slot)
+    }
+
+    /// Adds levels until there is a place for a page.
+    fn reach(&mut self, index: u64) -> Result<()> {
         while index >= span(self.height) {
             if !matches!(self.root, Slot::Hole) {
-                let mut node = new_node()?;
+                let mut node = new_node(&Slot::Hole)?;
                 node[0] = std::mem::take(&mut self.root);
                 self.root = Slot::Node(node);
+                self.nodes += 1;
             }
             self.height += 1;
         }
-        let (mut slot, mut height) = (&mut self.root, self.height);
-        while height > 0 {
-            if matches!(slot, Slot::Hole) {
-                *slot = Slot::Node(new_node()?);
+        Ok(())
+    }
+
+    /// Sees to it that every place lies in a range of pages or outside of it, so that a change of the range takes no memory. Holes
+    /// too, if they are to be filled.
+    fn part(&mut self, pages: &Range<u64>, holes: bool) -> Result<()> {
+        for at in [pages.start, pages.end] {
+            let (mut slot, mut height, mut base) = (&mut self.root, self.height, 0);
+            // A place that ends or begins there needs no parting.
+            while at > base && at - base < span(height) && (holes || !matches!(slot, Slot::Hole)) {
+                height -= 1;
+                let i = child(at - base, height);
+                base += i as u64 * span(height);
+                slot = &mut node_of(slot, &mut self.nodes)?[i];
             }
-            let Slot::Node(node) = slot else { unreachable!("pages are at height 0 only") };
-            height -= 1;
-            slot = &mut node[child(index, height)];
         }
-        Ok(slot)
+        Ok(())
     }
 
     /// Takes away levels that only a larger file needs.
@@ -440,11 +480,21 @@ impl FileData {
                 Slot::Node(node) if node[1..].iter().all(|slot| matches!(slot, Slot::Hole)) => {
                     self.root = std::mem::take(&mut node[0]);
                     self.height -= 1;
+                    self.nodes -= 1;
                 }
                 _ => return,
             }
         }
     }
+}
+
+/// What becomes of a range of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// They are allocated.
+    Reserve,
+    /// They are zeros, as if written.
+    Zero,
 }
 
 /// What an allocated page holds.
@@ -555,12 +605,54 @@ fn new_page(start: usize, data: &[u8]) -> Result<Page> {
     bytes.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)
 }
 
-/// A node without children.
-fn new_node() -> Result<Box<[Slot; FANOUT]>> {
+/// A node that says of each of its parts what `all` says of the whole.
+fn new_node(all: &Slot) -> Result<Box<[Slot; FANOUT]>> {
     let mut slots = Vec::new();
     slots.try_reserve_exact(FANOUT).map_err(|_| Errno::ENOSPC)?;
-    slots.resize_with(FANOUT, Slot::default);
+    slots.resize_with(FANOUT, || match all {
+        Slot::Reserved => Slot::Reserved,
+        Slot::Zeroed => Slot::Zeroed,
+        _ => Slot::Hole,
+    });
     slots.into_boxed_slice().try_into().map_err(|_| Errno::ENOSPC)
+}
+
+/// The node in a slot above the pages, made of what the slot says of all of them.
+fn node_of<'s>(slot: &'s mut Slot, nodes: &mut u64) -> Result<&'s mut [Slot; FANOUT]> {
+    if !matches!(slot, Slot::Node(_)) {
+        *slot = Slot::Node(new_node(slot)?);
+        *nodes += 1;
+    }
+    match slot {
+        Slot::Node(node) => Ok(node),
+        _ => unreachable!("made just now"),
+    }
+}
+
+/// Changes the pages in a range, which has been [parted](FileData::part) from others.
+fn fill(slot: &mut Slot, height: u32, base: u64, pages: &Range<u64>, how: Fill, nodes: &mut u64) {
+    let inside = pages.start <= base && base + span(height) <= pages.end;
+    match (&mut *slot, how) {
+        (Slot::Node(node), _) if !inside || how == Fill::Reserve => {
+            for (i, child_base) in overlapping(height, base, pages) {
+                fill(&mut node[i], height - 1, child_base, pages, how, nodes);
+            }
+        }
+        _ if !inside => {}
+        (_, Fill::Zero) => {
+            remove(slot, height, base, pages, nodes);
+            *slot = Slot::Zeroed;
+        }
+        (Slot::Hole, Fill::Reserve) => *slot = Slot::Reserved,
+        // Asked for once more, it counts as written. Kernel: `SGP_FALLOC` of a folio that is not up to date.
+        (Slot::Reserved, Fill::Reserve) => *slot = Slot::Zeroed,
+        (_, Fill::Reserve) => {}
+    }
+}
+
+/// How many of the pages under a slot are in a range.
+fn shared(height: u32, base: u64, pages: &Range<u64>) -> u64 {
+    (base + span(height)).min(pages.end).saturating_sub(base.max(pages.start))
 }
 
 /// The children of a node at `height` that overlap a range of pages, each with its first page; `base` is the node's.
@@ -575,31 +667,33 @@ fn overlapping(height: u32, base: u64, pages: &Range<u64>) -> impl Iterator<Item
 fn count_allocated(slot: &Slot, height: u32, base: u64, pages: &Range<u64>) -> u64 {
     match slot {
         Slot::Hole => 0,
-        Slot::Reserved | Slot::Zeroed | Slot::Data(_) => u64::from(pages.contains(&base)),
+        Slot::Reserved | Slot::Zeroed | Slot::Data(_) => shared(height, base, pages),
         Slot::Node(node) => overlapping(height, base, pages)
             .map(|(i, child_base)| count_allocated(&node[i], height - 1, child_base, pages))
             .sum(),
     }
 }
 
-/// Frees the pages in a range, and the nodes that then have no page; returns how many pages.
-fn remove(slot: &mut Slot, height: u32, base: u64, pages: &Range<u64>) -> u64 {
+/// Frees the pages in a range, which has been [parted](FileData::part) from others, and the nodes that then have no page; returns
+/// how many pages.
+fn remove(slot: &mut Slot, height: u32, base: u64, pages: &Range<u64>, nodes: &mut u64) -> u64 {
     match slot {
         Slot::Hole => 0,
         Slot::Reserved | Slot::Zeroed | Slot::Data(_) => {
-            let inside = pages.contains(&base);
-            if inside {
+            let inside = shared(height, base, pages);
+            if inside > 0 {
                 *slot = Slot::Hole;
             }
-            u64::from(inside)
+            inside
         }
         Slot::Node(node) => {
             let mut freed = 0;
             for (i, child_base) in overlapping(height, base, pages) {
-                freed += remove(&mut node[i], height - 1, child_base, pages);
+                freed += remove(&mut node[i], height - 1, child_base, pages, nodes);
             }
-            if freed > 0 && node.iter().all(|slot| matches!(slot, Slot::Hole)) {
+            if node.iter().all(|slot| matches!(slot, Slot::Hole)) {
                 *slot = Slot::Hole;
+                *nodes -= 1;
             }
             freed
         }
@@ -626,8 +720,8 @@ fn show_pages(
             return;
         }
     };
-    if pages.contains(&base) {
-        show(base, state);
+    for page in base.max(pages.start)..(base + span(height)).min(pages.end) {
+        show(page, state);
     }
 }
 
@@ -638,6 +732,8 @@ enum Find {
     Data,
     /// A page without: missing or only reserved.
     Hole,
+    /// A page that takes memory.
+    Bytes,
 }
 
 /// The first page from `from` on, under this slot, that is what we look for.
@@ -647,244 +743,12 @@ fn next(slot: &Slot, height: u32, base: u64, from: u64, find: Find) -> Option<u6
     }
     match slot {
         Slot::Hole | Slot::Reserved => (find == Find::Hole).then_some(from.max(base)),
-        Slot::Zeroed | Slot::Data(_) => (find == Find::Data).then_some(base),
+        Slot::Zeroed => (find == Find::Data).then_some(from.max(base)),
+        Slot::Data(_) => (find != Find::Hole).then_some(base),
         Slot::Node(node) => overlapping(height, base, &(from..base + span(height)))
             .find_map(|(i, child_base)| next(&node[i], height - 1, child_base, from, find)),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perm::acl::tests::XorShift;
-
-    const P: u64 = PAGE_SIZE as u64;
-
-    #[derive(Clone, Copy, PartialEq)]
-    enum State {
-        Hole,
-        Reserved,
-        Data,
-    }
-
-    /// The naive version: all bytes in a row, and a state per page.
-    struct Model {
-        bytes: Vec<u8>,
-        size: usize,
-        states: Vec<State>,
-    }
-
-    impl Model {
-        const PAGES: usize = 200;
-
-        fn new() -> Model {
-            let bytes = vec![0; Model::PAGES * PAGE_SIZE];
-            Model { bytes, size: 0, states: vec![State::Hole; Model::PAGES] }
-        }
-
-        fn used(&self) -> u64 {
-            self.states.iter().filter(|&&state| state != State::Hole).count() as u64
-        }
-
-        fn write(&mut self, limit: u64, offset: usize, data: &[u8]) -> Result<usize> {
-            let mut done = 0;
-            for (i, &byte) in data.iter().enumerate() {
-                let page = (offset + i) / PAGE_SIZE;
-                if self.states[page] == State::Hole && self.used() == limit {
-                    break;
-                }
-                self.states[page] = State::Data;
-                self.bytes[offset + i] = byte;
-                done = i + 1;
-            }
-            if done > 0 {
-                self.size = self.size.max(offset + done);
-            }
-            if done == 0 && !data.is_empty() { Err(Errno::ENOSPC) } else { Ok(done) }
-        }
-
-        fn punch(&mut self, range: Range<usize>) {
-            self.bytes[range.clone()].fill(0);
-            for page in 0..Model::PAGES {
-                if page * PAGE_SIZE >= range.start && (page + 1) * PAGE_SIZE <= range.end {
-                    self.states[page] = State::Hole;
-                }
-            }
-        }
-
-        fn truncate(&mut self, size: usize) {
-            if size <= self.size {
-                self.punch(size..Model::PAGES * PAGE_SIZE);
-            }
-            self.size = size;
-        }
-
-        fn fallocate(&mut self, limit: u64, range: Range<usize>, keep_size: bool) -> Result<()> {
-            let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
-            let missing = pages.clone().filter(|&page| self.states[page] == State::Hole).count() as u64;
-            if self.used() + missing > limit {
-                return Err(Errno::ENOSPC);
-            }
-            for state in &mut self.states[pages] {
-                *state = match *state {
-                    State::Hole => State::Reserved,
-                    State::Reserved | State::Data => State::Data,
-                };
-            }
-            if !keep_size {
-                self.size = self.size.max(range.end);
-            }
-            Ok(())
-        }
-
-        fn seek(&self, offset: usize, data: bool) -> Result<i64> {
-            let is_data = |o: usize| self.states[o / PAGE_SIZE] == State::Data;
-            if offset >= self.size {
-                return Err(Errno::ENXIO);
-            }
-            match (offset..self.size).find(|&o| is_data(o) == data) {
-                Some(found) => Ok(found as i64),
-                None if data => Err(Errno::ENXIO),
-                None => Ok(self.size as i64),
-            }
-        }
-    }
-
-    fn check(data: &FileData, model: &Model, budget: &PageBudget, rng: &mut XorShift) {
-        assert_eq!(data.size(), model.size as u64);
-        assert_eq!(data.pages(), model.used());
-        assert_eq!(budget.used(), model.used());
-        let start = rng.below(model.size as u32 + 10) as usize;
-        let mut buf = vec![0xee; rng.below(3 * PAGE_SIZE as u32) as usize];
-        let n = data.read_at(start as u64, &mut buf);
-        assert_eq!(n, buf.len().min(model.size.saturating_sub(start)));
-        assert_eq!(buf[..n], model.bytes[start..start + n]);
-        assert_eq!(data.seek_data(start as i64), model.seek(start, true));
-        assert_eq!(data.seek_hole(start as i64), model.seek(start, false));
-    }
-
-    #[test]
-    fn random_operations_agree_with_the_model() {
-        for (seed, limit) in [(1, 1000), (2, 40), (3, 7), (4, 0), (5, 100)] {
-            let mut rng = XorShift(seed * 0x9e37_79b9_7f4a);
-            let budget = PageBudget::new(limit);
-            let (mut data, mut model) = (FileData::new(), Model::new());
-            let max = (Model::PAGES * PAGE_SIZE) as u64;
-            for _ in 0..2000 {
-                let aligned = if rng.below(4) == 0 { P - 1 } else { 0 };
-                let offset = u64::from(rng.below(max as u32)) & !aligned;
-                let len = u64::from(1 + rng.below(4 * PAGE_SIZE as u32)).min(max - offset);
-                let (o, l) = (offset as usize, len as usize);
-                match rng.below(10) {
-                    0..4 => {
-                        let bytes: Vec<u8> = (0..l).map(|_| rng.below(256) as u8).collect();
-                        assert_eq!(data.write_at(&budget, offset, &bytes), model.write(limit, o, &bytes));
-                    }
-                    4 => {
-                        let size =
-                            if rng.below(2) == 0 { offset } else { data.size() + u64::from(rng.below(2)) };
-                        data.truncate(&budget, size.min(max)).unwrap();
-                        model.truncate(size.min(max) as usize);
-                    }
-                    5..8 => {
-                        data.punch_hole(&budget, offset, len).unwrap();
-                        model.punch(o..o + l);
-                    }
-                    _ => {
-                        let keep = rng.below(2) == 0;
-                        let got = data.fallocate(&budget, offset, len, keep);
-                        assert_eq!(got, model.fallocate(limit, o..o + l, keep));
-                    }
-                }
-                check(&data, &model, &budget, &mut rng);
-            }
-            data.clear(&budget);
-            assert_eq!((data.size(), data.pages(), budget.used(), data.height), (0, 0, 0, 0));
-            assert!(matches!(data.root, Slot::Hole), "no node left");
-        }
-    }
-
-    /// The same sequence gave these answers on tmpfs.
-    #[test]
-    fn seeks_as_tmpfs_answers() {
-        let budget = PageBudget::new(u64::MAX);
-        let mut data = FileData::new();
-        let seeks = |data: &FileData, at: i64| (data.seek_data(at), data.seek_hole(at));
-        assert_eq!(seeks(&data, 0), (Err(Errno::ENXIO), Err(Errno::ENXIO)));
-        assert_eq!(data.seek_data(-1), Err(Errno::ENXIO));
-        data.fallocate(&budget, 0, 20_000, false).unwrap();
-        assert_eq!((data.size(), data.pages()), (20_000, 5));
-        assert_eq!(seeks(&data, 0), (Err(Errno::ENXIO), Ok(0)), "reserved pages are holes");
-        data.write_at(&budget, 5000, b"x").unwrap();
-        assert_eq!(seeks(&data, 0), (Ok(4096), Ok(0)));
-        assert_eq!(seeks(&data, 5000), (Ok(5000), Ok(8192)));
-        assert_eq!(seeks(&data, 19_999), (Err(Errno::ENXIO), Ok(19_999)));
-        assert_eq!(seeks(&data, 20_000), (Err(Errno::ENXIO), Err(Errno::ENXIO)));
-        data.punch_hole(&budget, 4096, 100).unwrap();
-        assert_eq!((data.pages(), data.seek_data(0)), (5, Ok(4096)), "no whole page");
-        data.punch_hole(&budget, 4000, 5000).unwrap();
-        assert_eq!((data.pages(), data.seek_data(0)), (4, Err(Errno::ENXIO)));
-        data.truncate(&budget, 0).unwrap();
-        data.truncate(&budget, 3 * P + 10).unwrap();
-        data.write_at(&budget, 2 * P, b"y").unwrap();
-        assert_eq!(seeks(&data, 2 * P as i64), (Ok(8192), Ok(12_288)));
-        data.write_at(&budget, 3 * P, b"z").unwrap();
-        assert_eq!(data.seek_hole(2 * P as i64), Ok(12_298), "the end is a hole");
-        data.fallocate(&budget, 100_000, 5000, true).unwrap();
-        assert_eq!((data.size(), data.pages()), (12_298, 4));
-        data.truncate(&budget, 12_298).unwrap();
-        assert_eq!(data.pages(), 2, "truncation to the same size frees what lies beyond");
-    }
-
-    #[test]
-    fn growing_shows_zeros_not_what_was_cut_off() {
-        let budget = PageBudget::new(10);
-        let mut data = FileData::new();
-        data.write_at(&budget, 0, &[b'q'; 100]).unwrap();
-        data.truncate(&budget, 50).unwrap();
-        data.truncate(&budget, 100).unwrap();
-        let mut buf = [1; 10];
-        assert_eq!(data.read_at(45, &mut buf), 10);
-        assert_eq!(&buf, b"qqqqq\0\0\0\0\0");
-    }
-
-    #[test]
-    fn far_ends_of_the_largest_file() {
-        let budget = PageBudget::new(5);
-        let mut data = FileData::new();
-        assert_eq!(data.truncate(&budget, MAX_FILE_SIZE + 1), Err(Errno::EFBIG));
-        data.truncate(&budget, MAX_FILE_SIZE).unwrap();
-        assert_eq!(data.seek_hole(i64::MAX - 1), Ok(i64::MAX - 1));
-        data.write_at(&budget, 0, b"start").unwrap();
-        assert_eq!(data.write_at(&budget, MAX_FILE_SIZE - 3, b"end"), Ok(3));
-        assert_eq!(data.write_at(&budget, MAX_FILE_SIZE - 3, b"end!"), Err(Errno::EINVAL));
-        assert_eq!(data.write_at(&budget, MAX_FILE_SIZE, b""), Ok(0));
-        assert_eq!(data.height, 9);
-        assert_eq!(data.seek_data(4096), Ok((MAX_FILE_SIZE - (P - 1)) as i64));
-        assert_eq!(data.seek_hole((MAX_FILE_SIZE - 3) as i64), Ok(i64::MAX));
-        let mut buf = [0; 8];
-        assert_eq!(data.read_at(MAX_FILE_SIZE - 3, &mut buf), 3);
-        assert_eq!(&buf[..3], b"end");
-        assert_eq!(data.read_at(u64::MAX, &mut buf), 0);
-        assert_eq!(data.fallocate(&budget, MAX_FILE_SIZE, 1, false), Err(Errno::EFBIG));
-        assert_eq!(data.fallocate(&budget, 0, 0, false), Err(Errno::EINVAL));
-        assert_eq!(data.punch_hole(&budget, u64::MAX, 1), Err(Errno::EFBIG));
-        data.truncate(&budget, 2).unwrap();
-        assert_eq!((data.height, data.pages(), budget.used()), (0, 1, 1), "shallow again");
-    }
-
-    #[test]
-    fn failing_writes_leave_nothing_behind() {
-        let budget = PageBudget::new(1);
-        let mut data = FileData::new();
-        data.write_at(&budget, 0, b"x").unwrap();
-        for shift in 12..60 {
-            assert_eq!(data.write_at(&budget, 1 << shift, b"y"), Err(Errno::ENOSPC));
-        }
-        assert_eq!((data.height, data.size()), (0, 1));
-        assert_eq!(data.write_at(&budget, P - 1, b"ab"), Ok(1), "short, then nothing");
-        assert_eq!(data.write_at(&budget, P, b"b"), Err(Errno::ENOSPC));
-        assert_eq!(data.fallocate(&budget, 0, P + 1, false), Err(Errno::ENOSPC));
-        data.fallocate(&budget, 0, P, false).unwrap();
-    }
-}
+mod tests;
