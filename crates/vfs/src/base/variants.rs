@@ -76,7 +76,7 @@ pub struct Variants {
     pub search: SearchCheck,
 }
 
-/// [`Variants`] as the engine reads them, and what else a search has to look at: one word, zero as a rule.
+/// [`Variants`] as the engine reads them, and whether searches are counted: one word, zero as a rule.
 #[derive(Debug, Default)]
 pub(crate) struct VariantBits(Racy32);
 
@@ -91,14 +91,8 @@ const NAME_SMALL: u32 = 1 << 9;
 const NAME_WHOLE: u32 = 1 << 10;
 /// No old way: walks count their searches.
 const COUNT_SEARCHES: u32 = 1 << 6;
-/// No old way: set for good where walks have to ask a hook.
-const HOOKED: u32 = 1 << 8;
 
 impl VariantBits {
-    pub(crate) fn new(hooked: bool) -> VariantBits {
-        VariantBits(Racy32::new(if hooked { HOOKED } else { 0 }))
-    }
-
     pub(crate) fn set_count_searches(&self, on: bool) {
         self.0.set(self.0.get() & !COUNT_SEARCHES | if on { COUNT_SEARCHES } else { 0 });
     }
@@ -115,7 +109,7 @@ impl VariantBits {
             (variants.name_buffer == NameBuffer::Small, NAME_SMALL),
             (variants.name_buffer == NameBuffer::Whole, NAME_WHOLE),
         ];
-        let kept = self.0.get() & (HOOKED | COUNT_SEARCHES);
+        let kept = self.0.get() & COUNT_SEARCHES;
         self.0.set(bits.iter().filter(|(on, _)| *on).fold(kept, |all, (_, bit)| all | bit));
     }
 
@@ -164,10 +158,10 @@ impl VariantBits {
         }
     }
 
-    /// Whether walks search directories as they do by default, do not count, and ask no security hook.
+    /// Whether walks search directories as they do by default, and do not count.
     #[inline(always)]
     pub(crate) fn plain_search(&self) -> bool {
-        self.0.get() & (SEARCH_MODE | SEARCH_ALWAYS | COUNT_SEARCHES | HOOKED) == 0
+        self.0.get() & (SEARCH_MODE | SEARCH_ALWAYS | COUNT_SEARCHES) == 0
     }
 
     #[inline(always)]

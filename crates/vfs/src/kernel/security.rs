@@ -80,7 +80,13 @@ impl Kernel {
         self.security.is_some()
     }
 
-    /// What new mounts say of that.
+    /// Whether walks search directories as they do by default, do not count, and ask no hook.
+    #[inline(always)]
+    pub(crate) fn plain_search(&self) -> bool {
+        self.variants.plain_search() && !self.is_hooked()
+    }
+
+    /// The flag of new mounts, by which a permission check sees in the one word it reads that there is a hook.
     pub(crate) fn hooked_flag(&self) -> u32 {
         if self.is_hooked() { flags::HOOKED } else { 0 }
     }

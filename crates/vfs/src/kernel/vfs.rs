@@ -285,7 +285,7 @@ impl VfsBuilder {
             walk_mode: Racy32::new(WalkMode::default().if_hooked(hooked) as u32),
             security: self.security,
             fastperm: self.fastperm,
-            variants: VariantBits::new(hooked),
+            variants: VariantBits::default(),
             searches: PerCpu::new(),
             settings: Settings::new(self.protected),
             files_owners: Registry::default(),

@@ -181,7 +181,7 @@ impl<'a> Walker<'a> {
         path: &[u8],
         start: usize,
     ) -> Stretch {
-        if self.kernel.variants.plain_search() {
+        if self.kernel.plain_search() {
             return self.walk_names::<LAST, STORED>(mnt, from, path, start);
         }
         Stretch::from(self.walk_variant::<LAST>(mnt, from, path, start))

@@ -18,7 +18,7 @@ impl Nameidata<'_> {
     /// Kernel: fs/namei.c `may_lookup()`.
     #[inline(always)]
     pub(super) fn may_lookup<const RCU: bool>(&self, at: Position) -> Walk<()> {
-        let known = at.seen.meta.may_search() && self.kernel.variants.plain_search();
+        let known = at.seen.meta.may_search() && self.kernel.plain_search();
         if known && (RCU || !self.kernel.is_recording()) {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Nameidata<'_> {
     #[inline(never)]
     fn may_lookup_slow<const RCU: bool>(&self, at: Position) -> Walk<()> {
         let kernel = self.kernel;
-        if !kernel.variants.plain_search() {
+        if !kernel.plain_search() {
             let known = match kernel.variants.search() {
                 SearchCheck::Stored => at.seen.meta.may_search(),
                 SearchCheck::Mode => everyone_may_search(&kernel.store, at.seen.dentry),
