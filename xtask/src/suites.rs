@@ -30,6 +30,7 @@ const SUITES: &[(&str, &str)] = &[
     ("git", "git: commits, merges, gc, clones, fsck"),
     ("make", "a C project built with two jobs"),
     ("copy", "tar, rsync and cp with all metadata"),
+    ("layers", "container layers and an overlay in a user namespace"),
 ];
 
 /// What a program exits with when it lacks something.

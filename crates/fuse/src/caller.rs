@@ -1,5 +1,6 @@
 //! Who asks, and tasks to act as them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -8,8 +9,12 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rcuwalk::acl::{ACL_GROUP, ACL_USER, XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT};
 use rcuwalk::cred::CapSet;
+use rcuwalk::syscall::nr;
 use rcuwalk::uapi::CAP_FSETID;
 use rcuwalk::userns::{IdExtent, UserNamespace};
 use rcuwalk::{CloneFlags, Cred, Result, Task};
@@ -54,16 +59,22 @@ impl Identity {
         Identity { caps: CapSet::FULL.0 & !fsetid, user_ns: None, ..self }
     }
 
-    /// The same with one more capability.
-    pub(crate) fn and(mut self, cap: u32) -> Identity {
-        self.caps |= 1 << cap;
-        self
-    }
-
-    /// The same with what they may do in the server's user namespace alone: for calls whose arguments have its ids in them.
-    pub(crate) fn outside(self) -> Identity {
-        let caps = if self.user_ns.is_some() { 0 } else { self.caps };
-        Identity { caps, user_ns: None, ..self }
+    /// The value of an attribute that has ids of the server's user namespace in it, with those of theirs.
+    pub(crate) fn value<'a>(&self, name: &[u8], value: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.user_ns.is_none() || !has_ids(name) {
+            return value.into();
+        }
+        let mut value = value.to_vec();
+        let entries = value.get_mut(4..).unwrap_or_default().as_chunks_mut::<8>().0;
+        for [tag, _, _, _, id @ ..] in entries {
+            let (uid, gid) = self.numbers((u32::from_le_bytes(*id), u32::from_le_bytes(*id)));
+            match u16::from(*tag) {
+                ACL_USER => *id = uid.to_le_bytes(),
+                ACL_GROUP => *id = gid.to_le_bytes(),
+                _ => {}
+            }
+        }
+        value.into()
     }
 
     /// An owner and a group of the server's user namespace as theirs numbers them; `u32::MAX` stays.
@@ -111,54 +122,94 @@ pub(crate) struct Callers {
     threads: Mutex<HashMap<u32, Arc<Thread>>>,
 }
 
+/// Calls that take privileges away from a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Strips {
+    Chown,
+    Truncate,
+}
+
+impl Strips {
+    /// Their numbers: of 64-bit programs, then of 32-bit ones. None where they are not known.
+    const fn numbers(self) -> &'static [u64] {
+        match self {
+            _ if !cfg!(target_arch = "x86_64") => &[],
+            Strips::Chown => {
+                &[nr::CHOWN, nr::FCHOWN, nr::LCHOWN, nr::FCHOWNAT, 16, 95, 182, 198, 207, 212, 298]
+            }
+            Strips::Truncate => &[nr::TRUNCATE, nr::FTRUNCATE, 92, 93, 193, 194],
+        }
+    }
+}
+
+/// For how long a thread is watched that still seems to run although it waits for an answer.
+const SETTLES: Duration = Duration::from_millis(100);
+
 impl Callers {
     /// The caller.
     pub(crate) fn identity(&self, req: &Header) -> Identity {
-        self.read(req, |caps, root, same_ids| match same_ids {
-            true => caps.effective,
-            // The kernel acts with other ids than the thread's: access(2), which judges by the real user.
-            false => caps.permitted & root,
-        })
+        self.read(req, false)
     }
 
     /// The caller as access(2) sees them, whose ids are the real ones: without capabilities, or root with all they may have.
     pub(crate) fn for_access(&self, req: &Header) -> Identity {
-        self.read(req, |caps, root, _| caps.permitted & root)
+        self.read(req, true)
     }
 
-    /// `choose` gets the capabilities of the thread, all that the user has for being root, and whether the request's user is
-    /// the thread's.
-    fn read(&self, req: &Header, choose: impl FnOnce(&Caps, u64, bool) -> u64) -> Identity {
-        let (status, user_ns) = self.look_at(req.pid).unwrap_or_default();
-        let (fsuid, fsgid) = req.ids().or(status.fsuid.zip(status.fsgid)).unwrap_or((NOBODY, NOBODY));
-        let root_uid = user_ns.as_ref().map_or(Some(0), |[uids, _]| lower_of_0(uids));
-        let root = if root_uid == Some(fsuid) { CapSet::FULL.0 } else { 0 };
-        let caps = match &status.caps {
-            None => root,
-            Some(caps) => choose(caps, root, status.fsuid == Some(fsuid)),
+    fn read(&self, req: &Header, access: bool) -> Identity {
+        let Some((thread, status)) = self.look_at(req.pid) else {
+            let (fsuid, fsgid) = req.ids().unwrap_or((NOBODY, NOBODY));
+            let caps = if fsuid == 0 { CapSet::FULL.0 } else { 0 };
+            return Identity { fsuid, fsgid, groups: Vec::new(), caps, user_ns: None };
         };
+        let (fsuid, fsgid) = req.ids().unwrap_or((status.fsuid, status.fsgid));
+        // The kernel acts with other ids than the thread's for access(2), which judges by the real user; and for a file system that
+        // lies over this one, as the user who mounted that.
+        let (own, real) = (status.fsuid == fsuid, status.ruid == fsuid);
+        let stacked = !own && !real;
+        let user_ns = if stacked || status.permitted != 0 { thread.foreign_user_ns() } else { None };
+        let is_root = user_ns.as_ref().map_or(fsuid == 0, |[uids, _]| lower_of_0(uids) == Some(fsuid));
+        let root = if is_root { CapSet::FULL.0 } else { 0 };
+        if stacked {
+            // Root of the thread's namespace; or of ours, if that namespace is not where the file system above was mounted.
+            let (user_ns, caps) =
+                if is_root || fsuid != 0 { (user_ns, root) } else { (None, CapSet::FULL.0) };
+            return Identity { fsuid, fsgid, groups: Vec::new(), caps, user_ns };
+        }
+        let caps = if own && !access { status.effective } else { status.permitted & root };
         Identity { fsuid, fsgid, groups: status.groups, caps, user_ns }
     }
 
-    /// What a thread is now: its credential, and the maps of its user namespace if it matters and is not ours.
-    fn look_at(&self, tid: u32) -> Option<(Status, Option<[Vec<IdExtent>; 2]>)> {
-        let known = self.lock().get(&tid).cloned();
-        let (thread, status) = match known.and_then(|thread| Some((Arc::clone(&thread), thread.status()?))) {
-            Some(known) => known,
-            None => {
-                let thread = Arc::new(Thread::open(tid)?);
-                let status = thread.status()?;
-                let mut threads = self.lock();
-                if threads.len() >= MOST {
-                    threads.clear();
-                }
-                threads.insert(tid, Arc::clone(&thread));
-                (thread, status)
+    /// Whether the caller is in such a call; also if that cannot be found out. A file system that lies over this one does the same in
+    /// other calls.
+    pub(crate) fn may_be_in(&self, req: &Header, what: Strips) -> bool {
+        let Some((thread, _)) = self.look_at(req.pid) else { return true };
+        let (numbers, until) = (what.numbers(), Instant::now() + SETTLES);
+        loop {
+            match thread.call() {
+                Some(Call::Number(number)) => return numbers.is_empty() || numbers.contains(&number),
+                Some(Call::Running) if Instant::now() < until => thread::sleep(SETTLES / 1000),
+                _ => return true,
             }
-        };
-        let has_caps = status.caps.as_ref().is_some_and(|caps| caps.permitted != 0);
-        let user_ns = if has_caps { thread.foreign_user_ns() } else { None };
-        Some((status, user_ns))
+        }
+    }
+
+    /// What a thread is now.
+    fn look_at(&self, tid: u32) -> Option<(Arc<Thread>, Status)> {
+        let known = self.lock().get(&tid).cloned();
+        if let Some(thread) = known
+            && let Some(status) = thread.status()
+        {
+            return Some((thread, status));
+        }
+        let thread = Arc::new(Thread::open(tid)?);
+        let status = thread.status()?;
+        let mut threads = self.lock();
+        if threads.len() >= MOST {
+            threads.clear();
+        }
+        threads.insert(tid, Arc::clone(&thread));
+        Some((thread, status))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Thread>>> {
@@ -190,10 +241,20 @@ impl Thread {
         loop {
             let n = self.status.read_at(&mut text, 0).ok()?;
             if n < text.len() {
-                return Some(Status::parse(&text[..n]));
+                return Status::parse(&text[..n]);
             }
             // Somebody with hundreds of groups.
             text.resize(2 * text.len(), 0);
+        }
+    }
+
+    /// What it does now; none for who may not know, and for a thread that is in no call.
+    fn call(&self) -> Option<Call> {
+        let file = openat(&self.dir, "syscall", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let text = io::read_to_string(File::from(file)).ok()?;
+        match text.split_whitespace().next()? {
+            "running" => Some(Call::Running),
+            number => number.parse().ok().map(Call::Number),
         }
     }
 
@@ -217,43 +278,46 @@ impl Thread {
 /// What `/proc/TID/status` says of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
-    fsuid: Option<u32>,
-    fsgid: Option<u32>,
+    ruid: u32,
+    fsuid: u32,
+    fsgid: u32,
     groups: Vec<u32>,
-    caps: Option<Caps>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Caps {
     permitted: u64,
     effective: u64,
 }
 
 impl Status {
-    fn parse(text: &[u8]) -> Status {
-        let mut status = Status::default();
-        let (mut permitted, mut effective) = (None, None);
+    /// Everything is there, or it is no status.
+    fn parse(text: &[u8]) -> Option<Status> {
+        let (mut uids, mut gids, mut groups, mut permitted, mut effective) = (None, None, None, None, None);
         for line in text.split(|&b| b == b'\n').filter_map(|line| std::str::from_utf8(line).ok()) {
             let Some((key, value)) = line.split_once(":\t") else { continue };
+            let ids = || value.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>();
             match key {
-                "Uid" => status.fsuid = fourth_id(value),
-                "Gid" => status.fsgid = fourth_id(value),
-                "Groups" => {
-                    status.groups = value.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-                }
+                "Uid" => uids = <[u32; 4]>::try_from(ids()).ok(),
+                "Gid" => gids = <[u32; 4]>::try_from(ids()).ok(),
+                "Groups" => groups = Some(ids()),
                 "CapPrm" => permitted = u64::from_str_radix(value, 16).ok(),
                 "CapEff" => effective = u64::from_str_radix(value, 16).ok(),
                 _ => {}
             }
         }
-        status.caps = permitted.zip(effective).map(|(permitted, effective)| Caps { permitted, effective });
-        status
+        let ([ruid, _, _, fsuid], [_, _, _, fsgid]) = (uids?, gids?);
+        Some(Status { ruid, fsuid, fsgid, groups: groups?, permitted: permitted?, effective: effective? })
     }
 }
 
-/// Of four ids the last: what counts for files.
-fn fourth_id(ids: &str) -> Option<u32> {
-    ids.split('\t').nth(3).and_then(|id| id.parse().ok())
+/// What `/proc/TID/syscall` says of a thread.
+#[derive(Debug, PartialEq, Eq)]
+enum Call {
+    /// It waits in the call of this number.
+    Number(u64),
+    Running,
+}
+
+/// Whether the value of an attribute has ids in it, which the kernel puts as the server's user namespace numbers them.
+pub(crate) fn has_ids(name: &[u8]) -> bool {
+    matches!(name, XATTR_NAME_POSIX_ACL_ACCESS | XATTR_NAME_POSIX_ACL_DEFAULT)
 }
 
 /// Reads `uid_map` or `gid_map`.
@@ -338,27 +402,23 @@ mod tests {
     #[test]
     fn reads_status() {
         let text = b"Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapPrm:\t00000000000000ff\nCapEff:\t0000000000000002\n";
-        let expected = Status {
-            fsuid: Some(4),
-            fsgid: Some(8),
-            groups: vec![9, 10],
-            caps: Some(Caps { permitted: 0xff, effective: 2 }),
-        };
-        assert_eq!(Status::parse(text), expected);
-        assert_eq!(Status::parse(b"nonsense\n"), Status::default());
+        let expected =
+            Status { ruid: 1, fsuid: 4, fsgid: 8, groups: vec![9, 10], permitted: 0xff, effective: 2 };
+        assert_eq!(Status::parse(text), Some(expected));
+        assert_eq!(Status::parse(b"nonsense\n"), None);
     }
 
     #[test]
     fn threads_are_looked_at() {
         let callers = Callers::default();
         for _ in 0..2 {
-            let (status, user_ns) = callers.look_at(std::process::id()).expect("this process is there");
-            assert!(status.caps.is_some() && user_ns.is_none());
+            let (thread, _) = callers.look_at(std::process::id()).expect("this process is there");
+            assert!(thread.foreign_user_ns().is_none());
         }
-        assert_eq!(callers.look_at(0), None);
+        assert!(callers.look_at(0).is_none());
         let mut gone = std::process::Command::new("true").spawn().expect("a process starts");
         gone.wait().expect("it ends");
-        assert_eq!(callers.look_at(gone.id()), None);
+        assert!(callers.look_at(gone.id()).is_none());
     }
 
     #[test]
@@ -367,12 +427,22 @@ mod tests {
         assert_eq!(map.len(), 2);
         assert_eq!(lower_of_0(&map), Some(100_000));
         assert_eq!([100_000, 100_005, 1000, 5].map(|id| upper_of(&map, id)), [0, 5, 70_000, u32::MAX - 1]);
-        let mut who =
+        let who =
             Identity { fsuid: 1000, fsgid: 1000, groups: vec![], caps: 1, user_ns: Some([map.clone(), map]) };
         assert_eq!(who.numbers((100_005, u32::MAX)), (5, u32::MAX));
         assert!(!who.capable(0));
-        who = who.outside();
-        assert_eq!((who.caps, who.numbers((100_005, 1))), (0, (100_005, 1)));
+        let acl = [
+            &[2, 0, 0, 0][..],
+            &[1, 0, 6, 0, 255, 255, 255, 255],
+            &[2, 0, 4, 0, 0xa5, 0x86, 1, 0],
+            &[8, 0, 4, 0, 5, 0, 0, 0],
+            &[9],
+        ]
+        .concat();
+        let named = who.value(XATTR_NAME_POSIX_ACL_ACCESS, &acl);
+        assert_eq!((&named[16..20], &named[24..28]), (&[5, 0, 0, 0][..], &NOBODY.to_le_bytes()[..]));
+        assert_eq!((&named[..12], &named[28..]), (&acl[..12], &acl[28..]));
+        assert_eq!(who.value(b"user.a", &acl), acl);
         assert!(who.allowed(false).capable(0));
     }
 }

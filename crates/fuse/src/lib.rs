@@ -17,6 +17,7 @@
 
 mod attr;
 mod caller;
+mod covers;
 mod mount;
 mod nodes;
 mod options;

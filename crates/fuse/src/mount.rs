@@ -15,6 +15,7 @@ use rcuwalk::{Errno, Vfs};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use crate::covers::Covers;
 use crate::options::Options;
 use crate::server::Server;
 use crate::session::Session;
@@ -69,14 +70,18 @@ impl Mount {
         } else {
             mount_as_user(&point, options)?
         };
-        let device = Arc::new(device);
+        let (device, covers) = (Arc::new(device), Arc::<Covers>::default());
         let start = || -> Result<Session, MountError> {
-            let server = Server::new(vfs, options, Arc::clone(&device))?;
+            let server = Server::new(vfs, options, Arc::clone(&device), Arc::clone(&covers))?;
             Session::start(server, &device, options.thread_count())
                 .map_err(|e| refused(&point, &e.to_string()))
         };
         match start() {
-            Ok(session) => Ok(Mount { session: Some(session), point }),
+            Ok(session) => {
+                // Answered by the session. Where it fails, names are forgotten as if something were mounted within the tree.
+                let _ = rustix::fs::stat(&point).map(|st| covers.set_device(st.st_dev));
+                Ok(Mount { session: Some(session), point })
+            }
             Err(e) => {
                 // Nobody serves what was mounted.
                 let _ = unmount(&point, true);

@@ -69,7 +69,10 @@ pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// `enum fuse_notify_code`: what the kernel is told unasked.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
 pub(crate) const NOTIFY_INC_EPOCH: i32 = 8;
+/// `FUSE_EXPIRE_ONLY`: the entry stays, and is asked for when it is used next.
+pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 
 /// Structures that are read from requests.
 macro_rules! received {
@@ -252,6 +255,8 @@ sent! {
     LseekOut = 8 { offset: i64, }
     /// `fuse_dirent`; the name follows, and zeros up to a multiple of 8.
     DirentOut = 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
+    /// `fuse_notify_inval_entry_out`; the name follows, and a zero.
+    NotifyInvalEntryOut = 16 { parent: u64, namelen: u32, flags: u32, }
     NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64, }
 }
 

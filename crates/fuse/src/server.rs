@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::Builder;
 
 use rcuwalk::acl::XATTR_NAME_POSIX_ACL_ACCESS;
 use rcuwalk::cred::Cred;
@@ -10,13 +12,17 @@ use rcuwalk::{CloneFlags, Errno, MountOptions, Result, Stat, Sysctl, Task, Vfs};
 use zerocopy::IntoBytes;
 
 use crate::attr::{attr_out, entry_out, statfs_out, wanted_times};
-use crate::caller::{Callers, Identity, Tasks};
+use crate::caller::{Callers, Identity, Strips, Tasks, has_ids};
+use crate::covers::Covers;
 use crate::nodes::{Data, Nodes};
 use crate::options::{LONG, Mode, Options};
 use crate::protocol::*;
 
 /// What a program that executes a file adds to the flags of opening it. Kernel: `__FMODE_EXEC`.
 const FMODE_EXEC: i32 = 0x20;
+
+/// The attribute that has a file's capabilities. Kernel: `XATTR_NAME_CAPS`.
+const XATTR_CAPS: &[u8] = b"security.capability";
 
 /// Kernel: include/uapi/linux/fs.h.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -65,10 +71,19 @@ pub(crate) struct Server {
     kept: Option<Vfs>,
     /// The connection, for notifications.
     device: Arc<OwnedFd>,
+    /// Directories, by number, and names in them that the kernel is to ask for again; for a thread that waits for the directory's
+    /// lock, which the kernel holds while a request is under way.
+    expired: Sender<(u64, Box<[u8]>)>,
+    covers: Arc<Covers>,
 }
 
 impl Server {
-    pub(crate) fn new(vfs: &Vfs, options: &Options, device: Arc<OwnedFd>) -> Result<Server> {
+    pub(crate) fn new(
+        vfs: &Vfs,
+        options: &Options,
+        device: Arc<OwnedFd>,
+        covers: Arc<Covers>,
+    ) -> Result<Server> {
         const MANY: u64 = 0x7fff_ffc0;
         let keeper = vfs.task(Cred::root());
         vfs.set_sysctl(Sysctl::NrOpen, MANY)?;
@@ -82,6 +97,10 @@ impl Server {
             let value = host.and_then(|text| text.trim().parse().ok()).unwrap_or(1);
             vfs.set_sysctl(Sysctl::ProtectedHardlinks, value)?;
         }
+        let (expired, to_expire) = mpsc::channel();
+        let notified = Arc::clone(&device);
+        // Without the thread it is as on a kernel that knows no notifications.
+        let _ = Builder::new().name("rcuwalk-expire".into()).spawn(move || expire(&notified, to_expire));
         let share = || keeper.clone_with(CloneFlags::default().with_files(true));
         Ok(Server {
             mode: options.mode,
@@ -92,6 +111,8 @@ impl Server {
             tasks: Tasks::new(share()?),
             kept: Some(vfs.clone()).filter(Vfs::is_kept),
             device,
+            expired,
+            covers,
             keeper,
         })
     }
@@ -186,20 +207,18 @@ impl Server {
         Ok(who.allowed(keeps))
     }
 
-    /// As whom the engine handles an attribute. Their values have the server's ids in them, whoever calls; and who may have to
-    /// do with file capabilities the kernel judges in either mode.
-    fn xattr_actor(&self, req: &Header, name: &[u8]) -> Identity {
-        match name {
-            b"security.capability" => Identity::owner(req),
-            _ => self.actor(req).outside(),
-        }
+    /// As whom the engine reads an attribute. Who may have to do with file capabilities the kernel judges in either mode; an ACL
+    /// everybody may read, and its ids are to be the server's.
+    fn xattr_reader(&self, req: &Header, name: &[u8]) -> Identity {
+        if name == XATTR_CAPS || has_ids(name) { Identity::owner(req) } else { self.actor(req) }
     }
 
-    /// The same for changing one: an access ACL may take set-group-id away.
+    /// As whom it changes one: an access ACL may take set-group-id away.
     fn xattr_changer(&self, req: &Header, name: &[u8], kill: Option<bool>) -> Result<Identity> {
         match name {
-            XATTR_NAME_POSIX_ACL_ACCESS => Ok(self.changer(req, kill)?.outside()),
-            _ => Ok(self.xattr_actor(req, name)),
+            XATTR_CAPS => Ok(Identity::owner(req)),
+            XATTR_NAME_POSIX_ACL_ACCESS => self.changer(req, kill),
+            _ => Ok(self.actor(req)),
         }
     }
 
@@ -233,21 +252,37 @@ impl Server {
 
     /// Runs a change of a directory's permissions; if it was open to everybody before and is not any more, the kernel is made
     /// to ask again for every entry it knows.
-    fn tighten<R>(&self, place: i32, change: impl FnOnce() -> Result<R>) -> Result<R> {
+    fn tighten<R>(&self, ino: u64, place: i32, change: impl FnOnce() -> Result<R>) -> Result<R> {
         let was_open = self.mode == Mode::Engine && self.searchable_by_all(place);
         let done = change()?;
-        if was_open && !self.searchable_by_all(place) {
-            self.notify(NOTIFY_INC_EPOCH, &[]);
+        if was_open && !self.searchable_by_all(place) && !self.forget_all() {
+            let fd = self.keeper.dentry_open(place, O_RDONLY | O_DIRECTORY)?;
+            let mut batch = Vec::new();
+            while self.keeper.getdents(fd, &mut batch, BATCH)? > 0 {
+                batch.drain(..).for_each(|entry| self.expire(ino, &entry.name));
+            }
+            self.keeper.close(fd)?;
         }
         Ok(done)
     }
 
+    /// Makes the kernel ask again for everything, unless that would unmount something. Whether it did.
+    fn forget_all(&self) -> bool {
+        let safe = !self.covers.may_exist();
+        if safe {
+            self.notify(NOTIFY_INC_EPOCH, &[]);
+        }
+        safe
+    }
+
+    /// Makes the kernel ask again for one name, a moment after it has the answer that is under way.
+    fn expire(&self, dir: u64, name: &[u8]) {
+        let _ = self.expired.send((dir, name.into()));
+    }
+
     /// Tells the kernel to forget.
     fn notify(&self, code: i32, what: &[u8]) {
-        let len = (size_of::<OutHeader>() + what.len()) as u32;
-        let header = OutHeader { len, error: code, unique: 0 };
-        // A kernel older than 6.16 knows no epochs; docs/mount.md says what that means.
-        let _ = rustix::io::write(&*self.device, &[header.as_bytes(), what].concat());
+        notify(&self.device, code, what);
     }
 
     /// The descriptor for I/O: the handle's, or the node's own.
@@ -266,7 +301,10 @@ impl Server {
             return self.keeper.fstat(place);
         }
         let owner = has(fattr::UID | fattr::GID);
+        let stacked = self.to_put_back(req, place, new)?;
         let who = match owner {
+            // What the other file system does, the kernel has judged; and it does not tell the id of the user who mounted that.
+            true if stacked.is_some() && self.mode == Mode::AsSeen => Identity::owner(req),
             // That the bits have to go may be more than the caller can do, and the kernel did not ask.
             true if self.has_set_id(req.nodeid)? => self.callers.identity(req),
             false if has(fattr::SIZE) => self.changer(req, Some(has(fattr::KILL_SUIDGID)))?,
@@ -276,7 +314,7 @@ impl Server {
         };
         let id = |field, id| if has(field) { id } else { u32::MAX };
         let (uid, gid) = who.numbers((id(fattr::UID, new.uid), id(fattr::GID, new.gid)));
-        self.tighten(place, || {
+        self.tighten(req.nodeid, place, || {
             self.change_as(who, 0, |task| {
                 if owner {
                     task.fchownat(place, b"", uid, gid, AT_EMPTY_PATH)?;
@@ -288,6 +326,7 @@ impl Server {
                     let fh = has(fattr::FH).then_some(new.fh);
                     self.truncate(task, req.nodeid, place, new.size, fh)?;
                 }
+                self.put_back(place, stacked.as_ref())?;
                 let times = wanted_times(new);
                 if times.iter().any(|t| t.nsec != UTIME_OMIT) {
                     task.utimensat(place, Some(b""), Some(times), AT_EMPTY_PATH)?;
@@ -296,6 +335,35 @@ impl Server {
             })
         })?;
         self.keeper.fstat(place)
+    }
+
+    /// The mode and the file capabilities that are to outlive a SETATTR. chown(2) and truncate(2) take them away; but a file system that
+    /// lies over this one gives a copy that it has made its metadata, the size and the owner, too, and its requests are the same.
+    fn to_put_back(
+        &self,
+        req: &Header,
+        place: i32,
+        new: &SetattrIn,
+    ) -> Result<Option<(u32, Option<Vec<u8>>)>> {
+        let strips = match new.valid {
+            valid if valid & (fattr::UID | fattr::GID) != 0 => Strips::Chown,
+            valid if valid & fattr::SIZE != 0 => Strips::Truncate,
+            _ => return Ok(None),
+        };
+        let st = self.keeper.fstat(place)?;
+        let caps = self.keeper.vfs_getxattr(place, XATTR_CAPS).ok();
+        let may_lose = match strips {
+            Strips::Chown => !s_isdir(st.mode) && (st.mode & (S_ISUID | S_ISGID) != 0 || caps.is_some()),
+            Strips::Truncate => caps.is_some() && new.size == st.size as u64,
+        };
+        let mode = if new.valid & fattr::MODE != 0 { new.mode } else { st.mode };
+        Ok((may_lose && !self.callers.may_be_in(req, strips)).then_some((mode & S_IALLUGO, caps)))
+    }
+
+    fn put_back(&self, place: i32, lost: Option<&(u32, Option<Vec<u8>>)>) -> Result<()> {
+        let Some((mode, caps)) = lost else { return Ok(()) };
+        self.keeper.fchmodat2(place, b"", *mode, AT_EMPTY_PATH)?;
+        caps.as_ref().map_or(Ok(()), |caps| self.keeper.vfs_setxattr(place, XATTR_CAPS, caps, 0))
     }
 
     /// Takes set-id bits away for a SETATTR that names no field: what is left of a chown(2) that changes no id, and of what the
@@ -566,17 +634,21 @@ impl Server {
             Operation::Setxattr { kill_sgid, name, value, flags } => {
                 let place = self.nodes.place(ino)?;
                 let who = self.xattr_changer(req, name, kill_sgid)?;
-                let set = |task: &Task| task.vfs_setxattr(place, name, value, flags);
-                self.tighten(place, || self.change_as(who, 0, set))
+                let value = who.value(name, value);
+                self.tighten(req.nodeid, place, || {
+                    self.change_as(who, 0, |task| task.vfs_setxattr(place, name, &value, flags))
+                })
             }
             Operation::Removexattr { name } => {
                 let place = self.nodes.place(ino)?;
                 let who = self.xattr_changer(req, name, None)?;
-                self.tighten(place, || self.change_as(who, 0, |task| task.vfs_removexattr(place, name)))
+                self.tighten(req.nodeid, place, || {
+                    self.change_as(who, 0, |task| task.vfs_removexattr(place, name))
+                })
             }
             Operation::Getxattr(GetxattrIn { size, .. }, name) => {
                 let place = self.nodes.place(ino)?;
-                let value = self.tasks.acting(self.xattr_actor(req, name), 0)?.vfs_getxattr(place, name)?;
+                let value = self.tasks.acting(self.xattr_reader(req, name), 0)?.vfs_getxattr(place, name)?;
                 put_xattr(reply, size, &value)
             }
             Operation::Listxattr(GetxattrIn { size, .. }) => put_xattr(reply, size, &self.listxattr(req)?),
@@ -619,9 +691,13 @@ impl Server {
 
     fn link(&self, req: &Header, old: u64, name: &[u8], reply: &mut Reply) -> Result<()> {
         let (place, dir) = (self.nodes.place(old)?, self.nodes.place(req.nodeid)?);
-        // For naming a descriptor of the server's. It opens no directory that is to be written.
-        let who = self.actor(req).and(CAP_DAC_READ_SEARCH);
-        self.change_as(who, 0, |task| task.linkat(place, b"", dir, name, AT_EMPTY_PATH))?;
+        self.change_as(self.actor(req), 0, |task| {
+            // Who has opened a file may name it without more rights.
+            let opened = task.dentry_open(place, O_PATH)?;
+            let done = task.linkat(opened, b"", dir, name, AT_EMPTY_PATH);
+            task.close(opened)?;
+            done
+        })?;
         self.put_made(dir, name, reply)
     }
 
@@ -634,8 +710,11 @@ impl Server {
         let (old, new) = (self.nodes.place(req.nodeid)?, self.nodes.place(newdir)?);
         self.change_as(self.actor(req), 0, |task| task.renameat2(old, name, new, newname, flags))?;
         // The kernel takes along for how long it may use the entry.
-        if self.mode == Mode::Engine && self.searchable_by_all(old) != self.searchable_by_all(new) {
-            self.notify(NOTIFY_INC_EPOCH, &[]);
+        let closes = |from, to| self.searchable_by_all(from) && !self.searchable_by_all(to);
+        let exchanged = flags & RENAME_EXCHANGE != 0;
+        let moved = [(closes(old, new), newdir, newname), (exchanged && closes(new, old), req.nodeid, name)];
+        if self.mode == Mode::Engine && moved.iter().any(|(closes, ..)| *closes) && !self.forget_all() {
+            moved.iter().filter(|(closes, ..)| *closes).for_each(|(_, dir, name)| self.expire(*dir, name));
         }
         Ok(())
     }
@@ -705,6 +784,21 @@ impl Server {
             false => self.callers.for_access(req),
         });
         self.tasks.acting(who, 0)?.faccessat2(place, b"", mask, AT_EMPTY_PATH | AT_EACCESS)
+    }
+}
+
+/// Sends the kernel a message that no request asked for.
+fn notify(device: &OwnedFd, code: i32, what: &[u8]) {
+    let len = (size_of::<OutHeader>() + what.len()) as u32;
+    let header = OutHeader { len, error: code, unique: 0 };
+    // It may not know what is meant; a kernel older than 6.16 knows no epochs, and docs/mount.md says what that means.
+    let _ = rustix::io::write(device, &[header.as_bytes(), what].concat());
+}
+
+fn expire(device: &OwnedFd, entries: Receiver<(u64, Box<[u8]>)>) {
+    for (parent, name) in entries {
+        let entry = NotifyInvalEntryOut { parent, namelen: name.len() as u32, flags: EXPIRE_ONLY };
+        notify(device, NOTIFY_INVAL_ENTRY, &[entry.as_bytes(), &name, b"\0"].concat());
     }
 }
 

@@ -409,6 +409,27 @@ fn moving_into_a_closed_directory_is_seen_at_once() {
 }
 
 #[test]
+fn tightening_unmounts_nothing_within() {
+    in_both_modes(|m| {
+        ["on", "a", "shut"].iter().for_each(|name| fs::create_dir(m.at(name)).expect("mkdir"));
+        ["a/f", "g"].iter().for_each(|name| fs::write(m.at(name), "x").expect("write"));
+        fs::set_permissions(m.at("shut"), Permissions::from_mode(0o700)).expect("chmod");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("within", m.at("on"), "tmpfs", flags, None).expect("a tmpfs is mounted");
+        fs::write(m.at("on/inside"), "x").expect("write");
+        let stat = |name: &str| succeeds(&as_user("", &format!("stat {:?}", m.at(name))));
+        let before = stat("a/f") && stat("g");
+        fs::set_permissions(m.at("a"), Permissions::from_mode(0o700)).expect("chmod");
+        fs::rename(m.at("g"), m.at("shut/g")).expect("rename");
+        let there = m.at("on/inside").exists();
+        wait_until(|| !stat("a/f") && !stat("shut/g"));
+        let there = there && m.at("on/inside").exists();
+        let _ = rustix::mount::unmount(m.at("on"), rustix::mount::UnmountFlags::DETACH);
+        assert!(before && there);
+    });
+}
+
+#[test]
 fn new_files_belong_to_who_makes_them() {
     in_both_modes(|m| {
         fs::create_dir(m.at("d")).expect("mkdir");
@@ -444,6 +465,123 @@ fn writing_takes_set_id_bits_away() {
         set(0o6755);
         std::os::unix::fs::chown(&f, Some(5), Some(5)).expect("chown");
         assert_eq!(mode(), 0o755);
+    });
+}
+
+/// An overlay whose layers all lie in a mounted tree; unmounted before the tree.
+struct Overlay {
+    dir: TempDir,
+}
+
+impl Overlay {
+    fn over(m: &Mounted) -> Overlay {
+        ["upper", "work"].iter().for_each(|name| fs::create_dir(m.at(name)).expect("mkdir"));
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("its mode");
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| m.at(name).display().to_string());
+        let data = format!("lowerdir={lower},upperdir={upper},workdir={work}\0");
+        let data = std::ffi::CStr::from_bytes_with_nul(data.as_bytes()).expect("no zero within");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("overlay", dir.path(), "overlay", flags, data).expect("an overlay is mounted");
+        Overlay { dir }
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::empty();
+        rustix::mount::unmount(self.dir.path(), flags).expect("the overlay can be unmounted");
+    }
+}
+
+#[test]
+fn an_overlay_copies_privileges_up() {
+    let caps = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    in_both_modes(|m| {
+        fs::create_dir(m.at("lower")).expect("mkdir");
+        let modes = [0o6755, 0o4711, 0o2755, 0o2644, 0o755];
+        for (owner, mode) in [0, 1000, 5].iter().flat_map(|owner| modes.map(|mode| (*owner, mode))) {
+            let f = m.at(&format!("lower/{owner}-{mode:o}"));
+            fs::write(&f, "x").expect("write");
+            std::os::unix::fs::chown(&f, Some(owner), Some(owner)).expect("chown");
+            fs::set_permissions(&f, Permissions::from_mode(mode)).expect("chmod");
+            rustix::fs::setxattr(&f, "security.capability", &caps, XattrFlags::CREATE).expect("setxattr");
+        }
+        let overlay = Overlay::over(m);
+        let names: Vec<_> =
+            fs::read_dir(m.at("lower")).expect("opendir").map(|e| e.expect("an entry")).collect();
+        assert_eq!(names.len(), 15);
+        for name in names.iter().map(|entry| entry.file_name().into_string().expect("UTF-8")) {
+            let (owner, mode) = name.split_once('-').expect("as it was named");
+            let (merged, upper) = (overlay.dir.path().join(&name), m.at("upper").join(&name));
+            if owner == "1000" {
+                assert!(succeeds(&as_user("", &format!("touch {merged:?}"))), "its owner copies {name} up");
+            } else {
+                let now = fs::FileTimes::new().set_modified(std::time::SystemTime::now());
+                File::open(&merged).expect("open").set_times(now).expect("futimens");
+            }
+            for file in [&merged, &upper] {
+                let meta = fs::metadata(file).expect("it was copied up");
+                let found =
+                    (format!("{:o}", meta.mode() & 0o7777), meta.uid().to_string(), meta.gid().to_string());
+                assert_eq!(found, (mode.to_owned(), owner.to_owned(), owner.to_owned()), "{name}");
+                let mut kept = [0; 20];
+                assert_eq!(rustix::fs::getxattr(file, "security.capability", &mut kept), Ok(20), "{name}");
+                assert_eq!(kept, caps, "{name}");
+            }
+            // What chown(2) takes away is gone below, too.
+            std::os::unix::fs::chown(&merged, Some(7), Some(7)).expect("chown");
+            let kept = if name.ends_with("2644") { 0o2000 } else { 0 };
+            assert_eq!(fs::metadata(&upper).expect("stat").mode() & 0o6000, kept, "{name}");
+            let mut gone = [0; 20];
+            assert_eq!(rustix::fs::getxattr(&upper, "security.capability", &mut gone), Err(Errno::NODATA));
+        }
+    });
+}
+
+#[test]
+fn a_chown_of_its_own_copies_up_and_takes_set_id_bits_away() {
+    in_both_modes(|m| {
+        fs::create_dir(m.at("lower")).expect("mkdir");
+        fs::write(m.at("lower/f"), "x").expect("write");
+        fs::set_permissions(m.at("lower/f"), Permissions::from_mode(0o6755)).expect("chmod");
+        let overlay = Overlay::over(m);
+        std::os::unix::fs::chown(overlay.dir.path().join("f"), Some(5), None).expect("chown");
+        assert_eq!(fs::metadata(m.at("upper/f")).expect("stat").mode() & 0o7777, 0o755);
+    });
+}
+
+#[test]
+fn attributes_of_a_user_in_a_namespace_of_their_own() {
+    in_both_modes(|m| {
+        fs::create_dir(m.at("d")).expect("mkdir");
+        fs::write(m.at("d/theirs"), "x").expect("write");
+        fs::write(m.at("d/others"), "x").expect("write");
+        std::os::unix::fs::chown(m.at("d/theirs"), Some(1005), Some(1005)).expect("chown");
+        std::os::unix::fs::chown(m.at("d"), Some(1000), Some(1000)).expect("chown");
+        // Root there is 1000 here, and has the users from 1001 on; what others own is none of theirs.
+        let script = r#"cd "$1/d" || exit 9
+            [ "$(stat -c %u theirs)" = 5 ] || exit 8
+            chmod 0600 theirs || exit 7
+            setfattr -n user.a -v 1 theirs || exit 1
+            [ "$(getfattr --only-values -n user.a theirs)" = 1 ] || exit 2
+            setfacl -m u:3:r theirs || exit 3
+            getfacl -n theirs | grep -qx user:3:r-- || exit 4
+            setfattr -x user.a theirs || exit 5
+            ! setfattr -n user.a -v 1 others || exit 6
+            ! setfacl -m u:3:r others || exit 10
+            ! setfattr -n trusted.a -v 1 theirs || exit 11"#;
+        let outer = format!(
+            r#"setpriv --reuid=1000 --regid=1000 --clear-groups unshare -U sleep 30 & p=$!
+            until [ "$(readlink /proc/$p/ns/user)" != "$(readlink /proc/self/ns/user)" ]; do sleep 0.01; done
+            echo "0 1000 10" >/proc/$p/uid_map && echo "0 1000 10" >/proc/$p/gid_map || exit 77
+            nsenter -t $p -U --setuid 0 --setgid 0 sh -c '{script}' sh "$1"; code=$?
+            kill $p; exit $code"#
+        );
+        let done = Command::new("sh").args(["-c", &outer, "sh"]).arg(m.at("")).output().expect("sh runs");
+        assert!(succeeds(&done), "{done:?}");
+        let acl = Command::new("getfacl").arg("-cn").arg(m.at("d/theirs")).output().expect("getfacl runs");
+        assert!(String::from_utf8_lossy(&acl.stdout).contains("user:1003:r--"), "{acl:?}");
     });
 }
 
