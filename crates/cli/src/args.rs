@@ -1,9 +1,11 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use rcuwalk::uapi::{R_OK, S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK, W_OK, X_OK, makedev};
 use rcuwalk_host::{IDENTITY_FORM, IDENTITY_HELP};
 
 const EXIT_CODES: &str = "\
@@ -220,15 +222,18 @@ pub(crate) struct ExplainArgs {
     /// Change the capabilities of the process, as --as does those of a user
     #[arg(long, value_name = "[+CAP,...][-CAP,...]", allow_hyphen_values = true, conflicts_with = "who")]
     pub(crate) caps: Option<String>,
-    /// May it be read? This is asked if nothing else is
+    /// May it be opened for reading? For a socket: may a process connect to it? This is asked if nothing else is
     #[arg(short, long, help_heading = "What")]
     pub(crate) read: bool,
-    /// May it be written?
+    /// May it be opened for writing? For a directory: may names be added and removed?
     #[arg(short, long, help_heading = "What")]
     pub(crate) write: bool,
-    /// May it be executed, or searched if it is a directory?
+    /// Has it execute permission, which for a directory is search permission? See --exec, too
     #[arg(short = 'x', long, help_heading = "What")]
     pub(crate) execute: bool,
+    /// What does access(2) say, with effective ids? MODE is of r, w, x, or f for existence alone
+    #[arg(long, value_name = "MODE", value_parser = access_mode, help_heading = "What")]
+    pub(crate) access: Option<i32>,
     /// Can it be reached?
     #[arg(long, help_heading = "What")]
     pub(crate) stat: bool,
@@ -241,9 +246,18 @@ pub(crate) struct ExplainArgs {
     /// May it be renamed to NEW?
     #[arg(long, value_name = "NEW", help_heading = "What")]
     pub(crate) rename_to: Option<PathBuf>,
-    /// Can it be run, with its interpreters?
+    /// Does it run, with its interpreters and shared libraries?
     #[arg(long, help_heading = "What")]
     pub(crate) exec: bool,
+    /// May a process connect to it, a Unix socket?
+    #[arg(long, help_heading = "What")]
+    pub(crate) connect: bool,
+    /// May its extended attribute NAME be set?
+    #[arg(long, value_name = "NAME", help_heading = "What")]
+    pub(crate) setxattr: Option<OsString>,
+    /// May it be made as a device, fifo or socket?
+    #[arg(long, value_name = "c:MAJOR:MINOR|b:MAJOR:MINOR|p|s", value_parser = device_node, help_heading = "What")]
+    pub(crate) mknod: Option<(u32, u64)>,
     /// Does this system call succeed? As strace(1) writes it; PATH in it stands for the path
     #[arg(long, value_name = "CALL", help_heading = "What")]
     pub(crate) call: Vec<String>,
@@ -253,6 +267,36 @@ pub(crate) struct ExplainArgs {
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What access(2) is to be asked.
+fn access_mode(text: &str) -> Result<i32, String> {
+    let bit = |letter| match letter {
+        'r' => Ok(R_OK),
+        'w' => Ok(W_OK),
+        'x' => Ok(X_OK),
+        'f' => Ok(0),
+        other => Err(format!("'{other}' is none of r, w, x and f")),
+    };
+    text.chars().try_fold(0, |mode, letter| Ok(mode | bit(letter)?))
+}
+
+/// Type and permissions, and device, for mknod(2).
+fn device_node(text: &str) -> Result<(u32, u64), String> {
+    let (kind, numbers) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
+    let device = || {
+        let (major, minor) =
+            numbers.and_then(|it| it.split_once(':')).ok_or("a device is c:MAJOR:MINOR or b:MAJOR:MINOR")?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("'{text}' is no device number"));
+        Ok::<u64, String>(makedev(number(major)?, number(minor)?))
+    };
+    match (kind, numbers) {
+        ("c", _) => Ok((S_IFCHR | 0o666, device()?)),
+        ("b", _) => Ok((S_IFBLK | 0o666, device()?)),
+        ("p", None) => Ok((S_IFIFO | 0o666, 0)),
+        ("s", None) => Ok((S_IFSOCK | 0o666, 0)),
+        _ => Err("it is none of c:MAJOR:MINOR, b:MAJOR:MINOR, p (fifo) and s (socket)".to_owned()),
+    }
 }
 
 const EXPLAIN_HELP: &str = "\

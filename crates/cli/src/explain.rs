@@ -61,9 +61,13 @@ fn asked(args: &ExplainArgs, path: &[u8]) -> Result<Vec<What>, Failure> {
         (args.create, What::Create),
         (args.delete, What::Delete),
         (args.exec, What::Exec),
+        (args.connect, What::Connect),
     ];
     let mut asked: Vec<What> = plain.into_iter().filter(|(on, _)| *on).map(|(_, what)| what).collect();
     asked.extend(args.rename_to.iter().map(|new| What::RenameTo(new.as_os_str().as_bytes().to_vec())));
+    asked.extend(args.access.map(What::Access));
+    asked.extend(args.setxattr.iter().map(|name| What::SetXattr(name.as_bytes().to_vec())));
+    asked.extend(args.mknod.map(|(mode, dev)| What::Mknod(mode, dev)));
     for call in &args.call {
         asked.push(What::Call(call_of(call, path)?));
     }

@@ -1,6 +1,6 @@
 //! What is asked: a system call, for the engine to answer and, as a check, for the host.
 
-use rcuwalk::perm::MAY_EXEC;
+use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, OpenHow, Task};
 use rcuwalk_host::strace;
@@ -44,6 +44,10 @@ pub enum Call {
     Truncate(Vec<u8>, i64),
     /// utimensat(2): path, times, `AT_*`.
     Utimes(Vec<u8>, SetTimes, i32),
+    /// connect(2) to a Unix socket at this path.
+    Connect(Vec<u8>),
+    /// setxattr(2): path, name, `XATTR_*`. The value is empty.
+    Setxattr(Vec<u8>, Vec<u8>, i32),
 }
 
 /// What utimensat(2) is to set.
@@ -67,12 +71,14 @@ impl SetTimes {
 /// What a user wants to do with a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Read it: access(2) with effective ids.
+    /// Read it: open(2) for reading, connect(2) to a socket.
     Read,
-    /// Write it.
+    /// Write it: open(2) for writing, connect(2) to a socket, adding and removing names in a directory.
     Write,
-    /// Execute it, or search it if it is a directory.
+    /// Execute it, or search it if it is a directory: access(2). [`What::Exec`] asks whether the program runs.
     Execute,
+    /// access(2) with effective ids and these `*_OK`.
+    Access(i32),
     /// Reach it: stat(2).
     Stat,
     /// Create it: open(2) with `O_CREAT | O_EXCL`.
@@ -81,8 +87,14 @@ pub enum What {
     Delete,
     /// Rename it to this.
     RenameTo(Vec<u8>),
-    /// Run it: execve(2), with its interpreters.
+    /// Run it: execve(2), with its interpreters and shared libraries.
     Exec,
+    /// Connect to it: connect(2) to a Unix socket.
+    Connect,
+    /// Set its extended attribute of this name: setxattr(2).
+    SetXattr(Vec<u8>),
+    /// Make a device, fifo or socket of it: mknod(2) with type and permissions, and device.
+    Mknod(u32, u64),
     /// Make this call.
     Call(Call),
 }
@@ -94,28 +106,44 @@ impl What {
             What::Read => "read",
             What::Write => "write",
             What::Execute => "execute",
+            What::Access(_) => "access",
             What::Stat => "stat",
             What::Create => "create",
             What::Delete => "delete",
             What::RenameTo(_) => "rename",
             What::Exec => "exec",
+            What::Connect => "connect",
+            What::SetXattr(_) => "setxattr",
+            What::Mknod(..) => "mknod",
             What::Call(_) => "call",
         }
     }
 
-    /// The call that does it. `is_dir`: the path, its last link not followed, is a directory.
-    pub(crate) fn call(&self, path: &[u8], is_dir: bool) -> Call {
+    /// Whether which call it is hangs on the type of what a last link leads to, and not on that of the link.
+    pub(crate) fn follows(&self) -> bool {
+        matches!(self, What::Read | What::Write)
+    }
+
+    /// The call that does it. `kind` is the type of what the path leads to, if something is there; see
+    /// [`follows`](Self::follows).
+    pub(crate) fn call(&self, path: &[u8], kind: Option<u32>) -> Call {
         let path = path.to_vec();
         match self {
-            What::Read => Call::Access(path, R_OK, AT_EACCESS),
-            What::Write => Call::Access(path, W_OK, AT_EACCESS),
+            What::Read | What::Write if kind == Some(S_IFSOCK) => Call::Connect(path),
+            What::Read => Call::Open(path, O_RDONLY, 0),
+            What::Write if kind == Some(S_IFDIR) => Call::Access(path, W_OK | X_OK, AT_EACCESS),
+            What::Write => Call::Open(path, O_WRONLY, 0),
             What::Execute => Call::Access(path, X_OK, AT_EACCESS),
+            What::Access(mode) => Call::Access(path, *mode, AT_EACCESS),
             What::Stat => Call::Stat(path, 0),
             What::Create => Call::Open(path, O_CREAT | O_EXCL | O_WRONLY, 0o666),
-            What::Delete if is_dir => Call::Rmdir(path),
+            What::Delete if kind == Some(S_IFDIR) => Call::Rmdir(path),
             What::Delete => Call::Unlink(path),
             What::RenameTo(new) => Call::Rename(path, new.clone(), 0),
             What::Exec => Call::Exec(path),
+            What::Connect => Call::Connect(path),
+            What::SetXattr(name) => Call::Setxattr(path, name.clone(), 0),
+            What::Mknod(mode, dev) => Call::Mknod(path, *mode, *dev),
             What::Call(call) => call.clone(),
         }
     }
@@ -159,6 +187,8 @@ impl Call {
             Call::Utimes(path, times, flags) => {
                 done(task.utimensat(AT_FDCWD, Some(path), times.times(), *flags))
             }
+            Call::Connect(path) => done(connect(task, path)),
+            Call::Setxattr(path, name, flags) => done(task.setxattr(path, name, b"", *flags)),
         }
     }
 
@@ -175,7 +205,11 @@ impl Call {
             | Call::Utimes(path, _, flags) => {
                 task.newfstatat(AT_FDCWD, path, flags & AT_SYMLINK_NOFOLLOW).map(drop)
             }
-            Call::Chdir(path) | Call::Chmod(path, _) | Call::Truncate(path, _) => task.stat(path).map(drop),
+            Call::Chdir(path)
+            | Call::Chmod(path, _)
+            | Call::Truncate(path, _)
+            | Call::Connect(path)
+            | Call::Setxattr(path, ..) => task.stat(path).map(drop),
             Call::Link(old, new, flags) => {
                 let follow = flags & AT_SYMLINK_FOLLOW != 0;
                 let _ = if follow { task.stat(old) } else { task.lstat(old) };
@@ -211,6 +245,45 @@ impl Call {
             || matches!(self, Call::Truncate(..))
     }
 
+    /// What it wants to do with the contents of an object that is there, as permission bits.
+    pub(crate) fn wants(&self) -> u32 {
+        let of_flags = |flags: i32| match flags & O_ACCMODE {
+            _ if flags & O_PATH != 0 => 0,
+            O_RDONLY if flags & O_TRUNC == 0 => MAY_READ,
+            O_WRONLY => MAY_WRITE,
+            _ => MAY_READ | MAY_WRITE,
+        };
+        match self {
+            Call::Open(_, flags, _) => of_flags(*flags),
+            Call::Open2(_, flags, ..) => of_flags(*flags as i32),
+            Call::Access(_, mode, _) => *mode as u32 & (MAY_READ | MAY_WRITE),
+            Call::Truncate(..) => MAY_WRITE,
+            _ => 0,
+        }
+    }
+
+    /// Whether it needs the file system to store an attribute of this name.
+    pub(crate) fn attribute(&self) -> Option<&[u8]> {
+        if let Call::Setxattr(_, name, _) = self { Some(name) } else { None }
+    }
+
+    /// Whether Landlock can have rules for it; it has none for access(2), stat(2), chmod(2) and the like.
+    pub(crate) fn meets_landlock(&self) -> bool {
+        match self {
+            Call::Open(..) | Call::Open2(..) => self.opens(),
+            Call::Access(..)
+            | Call::Stat(..)
+            | Call::Readlink(_)
+            | Call::Chdir(_)
+            | Call::Chmod(..)
+            | Call::Chown(..)
+            | Call::Utimes(..)
+            | Call::Connect(_)
+            | Call::Setxattr(..) => false,
+            _ => true,
+        }
+    }
+
     /// Whether it gives an object ids that it did not have.
     pub(crate) fn creates(&self) -> bool {
         match self {
@@ -241,6 +314,8 @@ impl Call {
             | Call::Chmod(path, _)
             | Call::Chown(path, ..)
             | Call::Utimes(path, ..)
+            | Call::Connect(path)
+            | Call::Setxattr(path, ..)
             | Call::Truncate(path, _) => path,
         }
     }
@@ -285,6 +360,14 @@ impl Call {
             Call::Unlink(path) | Call::Rmdir(path) => {
                 vec![exists(path).map_or_else(|| missing(path), |is_dir| deletes(path, is_dir))]
             }
+            Call::Connect(path) => vec![plain(Call::Access(path.clone(), W_OK, AT_EACCESS))],
+            Call::Setxattr(path, name, _) if name.starts_with(b"user.") || name.starts_with(b"trusted.") => {
+                // The permission hangs on the first part of the name alone, and an attribute that is not there is not
+                // replaced.
+                let prefix = name.split_inclusive(|&byte| byte == b'.').next().unwrap_or_default();
+                let none = [prefix, b"rcuwalk.is-not-there"].concat();
+                vec![plain(Call::Setxattr(path.clone(), none, XATTR_REPLACE))]
+            }
             Call::Rename(old, new, 0) => {
                 let from = exists(old).map_or_else(|| missing(old), |is_dir| deletes(old, is_dir));
                 let to = exists(new).map_or_else(|| makes(trimmed(new)), |is_dir| deletes(new, is_dir));
@@ -301,6 +384,20 @@ pub(crate) struct Twin {
     pub(crate) call: Call,
     /// Made without `CAP_MKNOD`.
     pub(crate) without_mknod: bool,
+}
+
+/// The longest path in the address of a Unix socket, in bytes.
+const MOST_SOCKET_PATH: usize = 107;
+
+/// What connect(2) asks of a path: to write to the socket there.
+///
+/// Kernel: net/unix/af_unix.c `unix_find_bsd()`.
+fn connect(task: &Task, path: &[u8]) -> Result<(), Errno> {
+    if path.len() > MOST_SOCKET_PATH {
+        return Err(Errno::EINVAL);
+    }
+    task.faccessat2(AT_FDCWD, path, W_OK, AT_EACCESS)?;
+    if task.stat(path)?.mode & S_IFMT == S_IFSOCK { Ok(()) } else { Err(Errno::ECONNREFUSED) }
 }
 
 fn visit_open(task: &Task, path: &[u8], flags: i32, resolve: u64) -> Result<(), Errno> {
@@ -372,6 +469,11 @@ impl std::fmt::Display for Call {
             Call::Utimes(path, times, flags) => {
                 let times = if *times == SetTimes::Now { "NULL" } else { "[...]" };
                 write!(f, "utimensat(AT_FDCWD, {}, {times}, {})", q(path), at_text(*flags))
+            }
+            Call::Connect(path) => write!(f, "connect(3, {{sa_family=AF_UNIX, sun_path={}}})", q(path)),
+            Call::Setxattr(path, name, flags) => {
+                let flags = if *flags == XATTR_REPLACE { "XATTR_REPLACE" } else { "0" };
+                write!(f, "setxattr({}, {}, \"\", 0, {flags})", q(path), q(name))
             }
         }
     }

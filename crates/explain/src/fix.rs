@@ -153,7 +153,7 @@ impl Copy<'_> {
             let executes = matches!(self.call, Call::Exec(_));
             let mut reader = Reader::new(&self.scene, &cred, self.names, executes);
             reader.read(trial.events);
-            let reason = match judge(&self.scene, &reader, &trial.result) {
+            let reason = match judge(&self.scene, &reader, &trial.result, &self.who, self.call) {
                 (Verdict::Allowed, _) => return Ok(Some(steps)),
                 (Verdict::Unknown, _) | (_, None) => return Ok(None),
                 (Verdict::Denied, Some((reason, _))) => reason,
@@ -186,6 +186,12 @@ impl Copy<'_> {
                 Manner::Capability => self.add_dac_capability(at, reason),
                 Manner::Setting => None,
             },
+            "mknod" if manner == Manner::Capability && self.who.user_ns.is_none() => {
+                self.add_capability(CAP_MKNOD, "making and so reading and writing of every device")
+            }
+            "attribute-name" if manner == Manner::Capability && self.who.user_ns.is_none() => {
+                self.add_capability(CAP_SYS_ADMIN, "administration of this machine")
+            }
             "sticky" => match manner {
                 Manner::Owner => self.give(at),
                 Manner::Mode => self.unstick(at),

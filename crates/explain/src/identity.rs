@@ -47,6 +47,10 @@ pub struct Subject {
     pub seccomp: bool,
     /// Its umask.
     pub umask: u32,
+    /// It has a controlling terminal; `None` if that is not known, as of a user.
+    pub terminal: Option<bool>,
+    /// It is in another cgroup than this process, so that another device cgroup may apply.
+    pub other_cgroup: bool,
 }
 
 const EFFECTIVE: usize = 2;
@@ -120,6 +124,8 @@ impl Subject {
             label_lsm: None,
             seccomp: false,
             umask: 0o022,
+            terminal: None,
+            other_cgroup: false,
         })
     }
 
@@ -227,7 +233,15 @@ fn from_status(status: Status, who: &str, pid: Option<i32>) -> Subject {
         label_lsm: lsm.filter(|label| !label.is_empty() && label != "unconfined"),
         seccomp: status.seccomp,
         umask: status.umask,
+        terminal: std::fs::read_to_string(format!("/proc/{who}/stat"))
+            .ok()
+            .and_then(|it| proc::terminal(&it)),
+        other_cgroup: cgroup(who).is_none_or(|theirs| cgroup("self") != Some(theirs)),
     }
+}
+
+fn cgroup(who: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{who}/cgroup")).ok()
 }
 
 fn usage(error: IdentityError) -> Error {

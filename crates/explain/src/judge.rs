@@ -7,7 +7,7 @@ use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, MAY_EXEC, MAY_READ, MAY_WRITE
 use rcuwalk::trace::{Class, Event, Fact, Held, Rule, Spot};
 use rcuwalk::uapi::*;
 
-use crate::call::mask_letters;
+use crate::call::{Call, mask_letters};
 use crate::identity::{Names, cap_name};
 use crate::report::{Check, Component, Deciding, Facts, Id, MountFacts, Text, Via, Walk};
 use crate::scene::{Entry, Mount, MountIx, Node, NodeIx, Scene, World};
@@ -227,6 +227,10 @@ impl<'a> Reader<'a> {
         self.answer(walk, place, node, fact);
     }
 
+    fn is_socket(&self, node: NodeIx) -> bool {
+        self.scene.nodes.get(node).is_some_and(|node| node.object.kind() == S_IFSOCK)
+    }
+
     fn is_dir(&self, node: NodeIx) -> bool {
         self.scene.nodes.get(node).is_some_and(|node| node.object.kind() == S_IFDIR)
     }
@@ -313,8 +317,22 @@ impl<'a> Reader<'a> {
             .map(|(walk, node)| Reason::new("fuse-owner", walk, Some(node)))
     }
 
-    /// Why the call failed with `errno`.
-    pub(crate) fn reason(&self, errno: Errno) -> Reason {
+    /// What the path of the call, which has one, leads to.
+    pub(crate) fn target(&self) -> Option<NodeIx> {
+        self.walks.last()?.places.last()?.node
+    }
+
+    /// Something at what the path leads to says no.
+    pub(crate) fn at_target(&self, rule: &'static str) -> Reason {
+        Reason::new(rule, self.walks.len().saturating_sub(1), self.target())
+    }
+
+    pub(crate) fn names(&mut self) -> &mut Names {
+        self.names
+    }
+
+    /// Why `call` failed with `errno`.
+    pub(crate) fn reason(&self, call: &Call, errno: Errno) -> Reason {
         if let Some((reason, told)) = &self.refused
             && *told == errno
         {
@@ -323,6 +341,14 @@ impl<'a> Reader<'a> {
         let walk = self.walks.len().saturating_sub(1);
         let node = self.walks.last().and_then(|walk| walk.places.iter().rev().find_map(|place| place.node));
         let rule = match errno {
+            Errno::EPERM if matches!(call, Call::Mknod(..)) => "mknod",
+            Errno::EPERM if matches!(call, Call::Exec(_)) => "bounding-set",
+            Errno::EPERM if call.attribute().is_some() => "attribute-name",
+            Errno::EOPNOTSUPP if call.attribute().is_some() => "no-attributes",
+            Errno::ECONNREFUSED => "not-a-socket",
+            Errno::ENXIO if node.is_some_and(|node| self.is_socket(node)) => "socket",
+            Errno::EISDIR => "is-a-directory",
+            Errno::EEXIST => "exists",
             Errno::ENOTDIR => "not-a-directory",
             Errno::ENOEXEC | Errno::ELIBBAD => "not-a-program",
             Errno::ENODATA => "unseen",
@@ -553,7 +579,33 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
         ("cannot-store", _) => "the file system cannot store files of this user or group".to_owned(),
         ("too-many-links", _) => "more than 40 symbolic links, or a loop of them".to_owned(),
         ("no-symlinks", _) => "RESOLVE_NO_SYMLINKS forbids to follow it".to_owned(),
+        ("missing", Some(dir)) if is_removed(scene, dir) => {
+            "the current directory was removed: nothing is in it, and nothing can be made in it".to_owned()
+        }
         ("missing", _) => "there is nothing of that name".to_owned(),
+        ("mknod", _) => "to make a device takes CAP_MKNOD in the initial user namespace, whatever the directory's mode says".to_owned(),
+        ("bounding-set", _) => {
+            "the program's file capabilities (getcap) want one that the bounding set of the process lacks, and its effective \
+             bit is set: it is not started with less".to_owned()
+        }
+        ("attribute-name", _) => {
+            "user.* attributes are for regular files and directories alone, trusted.* and security.* take CAP_SYS_ADMIN"
+                .to_owned()
+        }
+        ("not-a-socket", _) => "it is not a socket".to_owned(),
+        ("socket", _) => "open(2) opens no sockets: connect(2) does".to_owned(),
+        ("is-a-directory", _) => "it is a directory".to_owned(),
+        ("exists", _) => "it is there already".to_owned(),
+        ("device-cgroup", _) => "the device cgroup of this process refuses the device, whatever its mode says".to_owned(),
+        ("no-terminal", _) => "it stands for the controlling terminal, and the process has none".to_owned(),
+        ("running", Some(node)) => format!(
+            "process {} runs it, and a program that runs is not written to",
+            node.object.run_by.unwrap_or_default()
+        ),
+        ("verity", _) => "it is sealed by fs-verity: nobody may write to it".to_owned(),
+        ("no-attributes", _) => {
+            format!("{} does not store such attributes", mount.map_or("the file system", |mount| &mount.fstype))
+        }
         ("missing-interpreter", _) => "the interpreter that the program names is not there".to_owned(),
         ("not-a-directory", _) => "it is not a directory".to_owned(),
         ("fuse-owner", _) => {
@@ -565,6 +617,11 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
         ("unseen", _) => "whether it is there could not be seen: this process may not look".to_owned(),
         _ => format!("{errno}"),
     }
+}
+
+/// Whether this is the current directory, after it was removed.
+fn is_removed(scene: &Scene, dir: &Node) -> bool {
+    scene.cwd_removed && scene.cwd.ends_with(&dir.name) && dir.name.ends_with(b" (deleted)")
 }
 
 /// Why bits, ACL and capabilities refuse.

@@ -18,6 +18,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod beside;
 mod call;
 mod error;
 mod fix;

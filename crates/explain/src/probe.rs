@@ -10,13 +10,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rcuwalk::acl::posix_acl_from_xattr;
-use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, Protected};
+use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, MAY_READ, MAY_WRITE, Protected};
 use rcuwalk::trace::Event;
-use rcuwalk::uapi::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use rcuwalk::userns::UserNamespace;
 use rcuwalk::{Cred, Errno, MountOptions, Task};
-use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 
+use crate::call::Call;
 use crate::error::{Error, errno, io_errno};
 use crate::proc;
 use crate::scene::{Entry, Mount, MountIx, NodeIx, Object, Scene, View, World};
@@ -94,6 +95,13 @@ fn below(root: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// The directory that a removed directory was in, if the path of one says that it was removed.
+fn removed(path: &[u8]) -> Option<&[u8]> {
+    path.strip_suffix(b" (deleted)")?;
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    Some(&path[..slash.max(1)])
+}
+
 /// The `fs.protected_*` settings; a kernel without them behaves as with 0.
 fn protected() -> Protected {
     let read = |name: &str| {
@@ -141,6 +149,11 @@ impl<'a> Probe<'a> {
     /// Looks at the way to the current directory, for relative paths.
     fn find_cwd(&mut self) -> Result<(), Error> {
         let Some(path) = self.place.cwd_path.clone() else { return Ok(()) };
+        // A directory can have a name that looks so.
+        let unlinked = rustix::fs::fstat(&self.place.cwd).is_ok_and(|stat| stat.st_nlink == 0);
+        if let Some(parent) = removed(&path).filter(|_| unlinked) {
+            return self.add_removed_cwd(parent, &path);
+        }
         self.discover(|task| task.chdir(&path).unwrap_or_default())?;
         let there = self.open.vfs.task(Cred::root()).stat(&path);
         let wanted = look_at(self.place.cwd.as_fd(), false).map(|(object, _)| object.host);
@@ -153,6 +166,22 @@ impl<'a> Probe<'a> {
         Ok(())
     }
 
+    /// Has the scene the current directory that was removed: empty, below the directory that it was in.
+    fn add_removed_cwd(&mut self, parent: &[u8], path: &[u8]) -> Result<(), Error> {
+        let Ok((object, mount)) = look_at(self.place.cwd.as_fd(), false) else { return Ok(()) };
+        self.discover(|task| task.chdir(parent).unwrap_or_default())?;
+        let Some(dir) = self.target(parent) else { return Ok(()) };
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let mount = self.mount(mount, self.place.cwd.as_fd());
+        if mount != self.scene.nodes[dir].mount {
+            return Ok(());
+        }
+        let node = self.scene.add(dir, name, mount, object);
+        self.scene.nodes[node].fd = self.place.cwd.try_clone().ok();
+        (self.scene.cwd, self.scene.cwd_removed) = (path.to_vec(), true);
+        self.open.catch_up(&self.scene).map_err(|e| Error::Engine("what was found", e))
+    }
+
     /// Whether there is a current directory to start relative paths from.
     pub(crate) fn has_cwd(&self) -> bool {
         !self.scene.cwd.is_empty()
@@ -161,10 +190,8 @@ impl<'a> Probe<'a> {
     /// Looks at everything that `call` comes to. The call must not change the tree.
     pub(crate) fn discover(&mut self, call: impl Fn(&mut Task)) -> Result<(), Error> {
         loop {
-            let mut task = self.open.vfs.task(Cred::root());
-            if !self.scene.cwd.is_empty() {
-                task.chdir(&self.scene.cwd).map_err(|e| Error::Engine("the current directory", e))?;
-            }
+            let mut task =
+                self.open.task(&self.scene).map_err(|e| Error::Engine("the current directory", e))?;
             let ((), events) = self.open.vfs.record(|| call(&mut task));
             drop(task);
             let mut found = false;
@@ -182,26 +209,77 @@ impl<'a> Probe<'a> {
 
     /// The type of what a path leads to, its last link not followed; `None` if nothing is there.
     pub(crate) fn kind(&self, path: &[u8]) -> Option<u32> {
-        let task = self.open.vfs.task(Cred::root());
-        let moved = self.scene.cwd.is_empty() || task.chdir(&self.scene.cwd).is_ok();
-        task.lstat(path).ok().filter(|_| moved).map(|stat| stat.mode & S_IFMT)
+        self.open.task(&self.scene).ok()?.lstat(path).ok().map(|stat| stat.mode & S_IFMT)
+    }
+
+    /// The type of what a path leads to, its last link followed.
+    pub(crate) fn target_kind(&self, path: &[u8]) -> Option<u32> {
+        self.target(path).map(|at| self.scene.nodes[at].object.kind())
+    }
+
+    /// What a path leads to, its last link followed.
+    fn target(&self, path: &[u8]) -> Option<NodeIx> {
+        let task = self.open.task(&self.scene).ok()?;
+        let at = task.stat(path).ok()?.ino as usize - 1;
+        (at < self.scene.nodes.len()).then_some(at)
+    }
+
+    /// Looks at what else decides about `call` at what its path leads to.
+    pub(crate) fn look_beside(&mut self, call: &Call) {
+        let Some(at) = self.target(call.path()) else { return };
+        let object = &self.scene.nodes[at].object;
+        let (kind, host) = (object.kind(), object.host);
+        if kind == S_IFREG && call.wants() & MAY_WRITE != 0 && !matches!(call, Call::Access(..)) {
+            match running(host) {
+                Ok(pid) => self.scene.nodes[at].object.run_by = pid,
+                Err(why) if object.mode & 0o111 != 0 => self.scene.nodes[at].object.may_refuse.push(why),
+                Err(_) => {}
+            }
+        }
+        if let Some(name) = call.attribute() {
+            self.look_at_attribute(at, name);
+        }
+        if kind == S_IFSOCK && matches!(call, Call::Connect(_)) && !listens(host) {
+            let text = "no process of this network namespace is seen to listen at it".to_owned();
+            self.scene.nodes[at].object.may_refuse.push(text);
+        }
+    }
+
+    /// Asks for the attribute that is to be set: where there can be none, the file system says so.
+    fn look_at_attribute(&mut self, at: NodeIx, name: &[u8]) {
+        let node = &self.scene.nodes[at];
+        let path = match (&node.fd, &self.scene.nodes[node.parent].fd) {
+            (Some(fd), _) => format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes(),
+            (None, Some(dir)) => {
+                [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), &node.name].concat()
+            }
+            (None, None) => return,
+        };
+        let mut room = [0; 1];
+        match rustix::fs::getxattr(path, name, &mut room[..]).map_err(errno) {
+            Err(Errno::EOPNOTSUPP) => self.scene.nodes[at].object.lacks_attribute = true,
+            Ok(_) | Err(Errno::ENODATA | Errno::ERANGE) => {}
+            Err(errno) => {
+                let text = format!("whether it can have such an attribute could not be seen ({errno})");
+                self.scene.nodes[at].object.may_refuse.push(text);
+            }
+        }
     }
 
     /// Whether a path leads to a regular file.
     pub(crate) fn leads_to_file(&self, path: &[u8]) -> bool {
-        self.open.vfs.task(Cred::root()).stat(path).is_ok_and(|stat| stat.mode & S_IFMT == S_IFREG)
+        self.target_kind(path) == Some(S_IFREG)
     }
 
     /// The paths, each as its walk began with it, that `call` does not find.
     pub(crate) fn missed(&self, call: impl Fn(&mut Task)) -> Vec<Vec<u8>> {
-        let mut task = self.open.vfs.task(Cred::root());
-        let moved = self.scene.cwd.is_empty() || task.chdir(&self.scene.cwd).is_ok();
+        let Ok(mut task) = self.open.task(&self.scene) else { return Vec::new() };
         let ((), events) = self.open.vfs.record(|| call(&mut task));
         let (mut path, mut missed) = (Vec::new(), Vec::new());
         for event in events {
             match event {
                 Event::Walk { path: walked, .. } => path = walked,
-                Event::Missing { .. } if moved => missed.push(path.clone()),
+                Event::Missing { .. } => missed.push(path.clone()),
                 _ => {}
             }
         }
@@ -210,11 +288,8 @@ impl<'a> Probe<'a> {
 
     /// Looks at one entry of the directory at `path`, if it is one: whether it is empty matters to who removes it.
     pub(crate) fn look_into(&mut self, path: &[u8]) {
-        let task = self.open.vfs.task(Cred::root());
-        let moved = self.scene.cwd.is_empty() || task.chdir(&self.scene.cwd).is_ok();
-        let Some(stat) = task.lstat(path).ok().filter(|stat| moved && stat.mode & S_IFMT == S_IFDIR) else {
-            return;
-        };
+        let stat = self.open.task(&self.scene).and_then(|task| task.lstat(path));
+        let Some(stat) = stat.ok().filter(|stat| stat.mode & S_IFMT == S_IFDIR) else { return };
         let dir = stat.ino as usize - 1;
         let node = &mut self.scene.nodes[dir];
         let Some(fd) = &node.fd else { return };
@@ -321,6 +396,10 @@ fn look_at(fd: BorrowedFd<'_>, contents: bool) -> Result<(Object, u64), Errno> {
             object.iflags |= flag;
         }
     }
+    object.verity = stat.stx_attributes.contains(StatxAttributes::VERITY);
+    if stat.stx_attributes.contains(StatxAttributes::ENCRYPTED) {
+        object.unseen.push("it is encrypted, and whether its key is there could not be seen".to_owned());
+    }
     if object.kind() == S_IFLNK {
         object.body = rustix::fs::readlinkat(fd, c"", Vec::new()).map_err(errno)?.into_bytes();
         // What /proc makes up has no length of its own.
@@ -328,10 +407,61 @@ fn look_at(fd: BorrowedFd<'_>, contents: bool) -> Result<(Object, u64), Errno> {
         return Ok((object, stat.stx_mnt_id));
     }
     read_attributes(fd, &mut object);
+    if matches!(object.kind(), S_IFCHR | S_IFBLK) {
+        object.cgroup_refuses = device_cgroup(fd, &object);
+    }
     if contents && object.kind() == S_IFREG {
         object.contents = read_program(fd, object.size);
     }
     Ok((object, stat.stx_mnt_id))
+}
+
+/// The process that runs this program. Only the names of programs in `/proc` tell that.
+///
+/// # Errors
+///
+/// Text: a process that may run it could not be seen.
+fn running(host: (u64, u64)) -> Result<Option<i32>, String> {
+    let unseen = |_| "whether a process runs it could not be seen".to_owned();
+    let mut hidden = Ok(None);
+    for entry in std::fs::read_dir("/proc").map_err(unseen)?.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        match std::fs::metadata(format!("/proc/{pid}/exe")) {
+            Ok(stat) if (stat.dev(), stat.ino()) == host => return Ok(Some(pid)),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => hidden = Err(unseen(e)),
+            // Another program; a kernel thread, or a process that has just ended.
+            _ => {}
+        }
+    }
+    hidden
+}
+
+/// Whether a process listens at this socket, as far as this network namespace shows it.
+fn listens(host: (u64, u64)) -> bool {
+    let text = std::fs::read("/proc/self/net/unix").unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    proc::bound_sockets(&text)
+        .any(|path| std::fs::metadata(path).is_ok_and(|stat| (stat.dev(), stat.ino()) == host))
+}
+
+/// What the device cgroup of this process refuses. It answers `EPERM` where a mode would have answered `EACCES`; a mode that
+/// refuses hides it.
+fn device_cgroup(fd: BorrowedFd<'_>, object: &Object) -> Option<u32> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let refuses = |access: Access, bit: u32| match rustix::fs::accessat(
+        rustix::fs::CWD,
+        &path,
+        access,
+        AtFlags::EACCESS,
+    )
+    .map_err(errno)
+    {
+        Ok(()) => Some(0),
+        Err(Errno::EPERM) if object.iflags & IFLAG_IMMUTABLE == 0 => Some(bit),
+        Err(_) => None,
+    };
+    Some(refuses(Access::READ_OK, MAY_READ)? | refuses(Access::WRITE_OK, MAY_WRITE)?)
 }
 
 /// Reads the ACL and the capabilities. The descriptor has no permission for that, but the file behind it can be named.

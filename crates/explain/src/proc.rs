@@ -108,6 +108,24 @@ fn four(value: &str) -> Option<[u32; 4]> {
     ids.try_into().ok()
 }
 
+/// Whether `stat` says that a process has a controlling terminal.
+pub(crate) fn terminal(text: &str) -> Option<bool> {
+    // The command's name may have blanks and parentheses in it.
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().nth(4)?.parse::<i32>().ok()? != 0)
+}
+
+/// The paths that `net/unix` says sockets are bound to that accept connections or datagrams.
+pub(crate) fn bound_sockets(text: &str) -> impl Iterator<Item = &str> {
+    /// `SS_UNCONNECTED`.
+    const UNCONNECTED: &str = "01";
+    text.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (state, path) = (words.nth(5)?, words.nth(1)?);
+        (state == UNCONNECTED && path.starts_with('/')).then_some(path)
+    })
+}
+
 /// Reads `uid_map` or `gid_map`.
 pub(crate) fn id_map(text: &str) -> Vec<IdExtent> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -148,6 +166,23 @@ mod tests {
         assert_eq!(status.effective, CapSet(2));
         assert!(status.no_new_privs && status.seccomp);
         assert_eq!(super::status("Uid:\t1\t2\t3\t4\n"), None);
+    }
+
+    #[test]
+    fn a_terminal_is_read() {
+        assert_eq!(terminal("7 (a) b (c)) S 1 7 7 34816 -1 4194304"), Some(true));
+        assert_eq!(terminal("7 (x) S 1 7 7 0 -1 4194304"), Some(false));
+        assert_eq!(terminal("7 x"), None);
+    }
+
+    #[test]
+    fn sockets_are_read() {
+        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 18098 /run/listens\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03 18099 /run/accepted\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03 18100\n\
+            0000000000000000: 00000002 00000000 00000000 0002 01 18101 @abstract\n";
+        assert_eq!(bound_sockets(text).collect::<Vec<_>>(), ["/run/listens"]);
     }
 
     #[test]

@@ -89,7 +89,8 @@ pub enum Verdict {
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Answer {
-    /// `read`, `write`, `execute`, `stat`, `create`, `delete`, `rename`, `exec`, `call`.
+    /// `read`, `write`, `execute`, `access`, `stat`, `create`, `delete`, `rename`, `exec`, `connect`, `setxattr`, `mknod`,
+    /// `call`.
     pub what: &'static str,
     /// The system call that was judged.
     pub call: String,

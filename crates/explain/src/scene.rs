@@ -11,7 +11,7 @@ use rcuwalk::acl::Acl;
 use rcuwalk::perm::Protected;
 use rcuwalk::trace::Spot;
 use rcuwalk::uapi::{S_IFDIR, S_IFMT, S_IFREG};
-use rcuwalk::{Errno, Loader, MountId, MountOptions, NewInode, NewMount, NodeId, Vfs};
+use rcuwalk::{Cred, Errno, Loader, MountId, MountOptions, NewInode, NewMount, NodeId, Task, Vfs};
 
 /// The index of a node; the root of the tree is 0.
 pub(crate) type NodeIx = usize;
@@ -51,6 +51,17 @@ pub(crate) struct Object {
     pub(crate) host: (u64, u64),
     /// What could not be found out about it, and why.
     pub(crate) unseen: Vec<String>,
+    /// What may refuse to have it written or connected to, and could not be seen.
+    pub(crate) may_refuse: Vec<String>,
+    /// What of `MAY_READ` and `MAY_WRITE` this process's device cgroup refuses, if it is a device; `None` if it could not be
+    /// asked.
+    pub(crate) cgroup_refuses: Option<u32>,
+    /// It is sealed by fs-verity.
+    pub(crate) verity: bool,
+    /// The file system cannot store the attribute that is to be set.
+    pub(crate) lacks_attribute: bool,
+    /// A process that runs it, if it is a program that is to be written to.
+    pub(crate) run_by: Option<i32>,
 }
 
 impl Object {
@@ -129,6 +140,8 @@ pub(crate) struct Scene {
     pub(crate) protected: Protected,
     /// The path of the current directory, from the root.
     pub(crate) cwd: Vec<u8>,
+    /// The current directory was removed.
+    pub(crate) cwd_removed: bool,
 }
 
 impl Scene {
@@ -182,6 +195,7 @@ impl Scene {
             mounts: self.mounts.clone(),
             protected: self.protected,
             cwd: self.cwd.clone(),
+            cwd_removed: self.cwd_removed,
         }
     }
 
@@ -299,6 +313,22 @@ impl World {
         let (mount, id) = loader.mount(on, at, &new)?;
         self.mounts[node.mount] = Some((mount, loader.mount_number(mount)));
         Ok(id)
+    }
+
+    /// A task of root's in the current directory.
+    ///
+    /// # Errors
+    ///
+    /// What chdir(2) says, and what the engine says to removing the directory.
+    pub(crate) fn task(&self, scene: &Scene) -> Result<Task, Errno> {
+        let task = self.vfs.task(Cred::root());
+        if !scene.cwd.is_empty() {
+            task.chdir(&scene.cwd)?;
+            if scene.cwd_removed && self.view == View::Real {
+                self.vfs.task(Cred::root()).rmdir(&scene.cwd)?;
+            }
+        }
+        Ok(task)
     }
 
     /// The node that was seen there.

@@ -374,6 +374,7 @@ pub(crate) mod nr {
     pub(crate) const OPENAT2: c_long = libc::SYS_openat2;
     pub(crate) const MKNODAT: c_long = libc::SYS_mknodat;
     pub(crate) const UNLINKAT: c_long = libc::SYS_unlinkat;
+    pub(crate) const SETXATTR: c_long = libc::SYS_setxattr;
     pub(crate) const CHDIR: c_long = libc::SYS_chdir;
     pub(crate) const EXECVE: c_long = libc::SYS_execve;
 }

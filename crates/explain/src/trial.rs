@@ -3,8 +3,9 @@
 use rcuwalk::cred::Cred;
 use rcuwalk::errno::Errno;
 use rcuwalk::trace::Event;
-use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFREG, S_ISGID, S_ISUID, S_IXGRP};
+use rcuwalk::uapi::{O_APPEND, O_CREAT, O_WRONLY, S_IFREG, S_ISGID, S_ISUID, S_IXGRP};
 
+use crate::beside::{passed, refusal};
 use crate::call::{Call, Outcome, What, trimmed};
 use crate::error::Error;
 use crate::fix::fixes;
@@ -91,17 +92,16 @@ impl Explainer {
 
 /// Looks at everything the question needs, and turns it into a call.
 fn look(probe: &mut Probe<'_>, what: &What, path: &[u8]) -> Result<Call, Error> {
-    let first = what.call(path, false);
+    let first = what.call(path, None);
     if !probe.has_cwd() && first.paths().iter().any(|path| path.first() != Some(&b'/')) {
         return Err(Error::Usage(
             "a relative path, and no current directory below the root; give a path from /".to_owned(),
         ));
     }
     probe.discover(|task| first.visit(task))?;
-    let call = match what {
-        What::Delete => what.call(path, probe.kind(trimmed(path)) == Some(S_IFDIR)),
-        _ => first,
-    };
+    let kind = if what.follows() { probe.target_kind(path) } else { probe.kind(trimmed(path)) };
+    let call = what.call(path, kind);
+    probe.look_beside(&call);
     match &call {
         Call::Rmdir(path) => probe.look_into(trimmed(path)),
         Call::Rename(_, new, _) => probe.look_into(trimmed(new)),
@@ -172,10 +172,7 @@ fn without_set_id(scene: &Scene, node: NodeIx) -> Option<String> {
 /// Lets the engine make the call.
 pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Subject, call: &Call) -> Result<Trial, Error> {
     let world = World::new(scene, View::Real).map_err(|e| Error::Engine("what was found", e))?;
-    let mut task = world.vfs.task(Cred::root());
-    if !scene.cwd.is_empty() {
-        task.chdir(&scene.cwd).map_err(|e| Error::Engine("the current directory", e))?;
-    }
+    let mut task = world.task(scene).map_err(|e| Error::Engine("the current directory", e))?;
     task.umask(who.umask);
     task.set_cred(cred.clone());
     if who.no_new_privs {
@@ -202,11 +199,12 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
     let trial = try_call(scene, cred, who, call)?;
     let mut reader = Reader::new(scene, cred, names, matches!(call, Call::Exec(_)));
     reader.read(trial.events);
-    let (mut verdict, failure) = judge(scene, &reader, &trial.result);
+    let (mut verdict, failure) = judge(scene, &reader, &trial.result, who, call);
     let nodes: Vec<NodeIx> =
         reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
     let walks = reader.finish();
-    let doubts = doubts(scene, &nodes, who, call);
+    let meets_landlock = call.meets_landlock() || *what == What::Write;
+    let doubts = doubts(scene, &nodes, who, call, meets_landlock);
     let verify = if options.verify { Some(verify(place, scene, who, cred, call, &doubts)?) } else { None };
     let mut deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
     if let Some(unknown) = unknown(verdict, &doubts, verify.as_ref()) {
@@ -221,7 +219,7 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
         Vec::new()
     };
     let exec = trial.result.ok().and_then(|outcome| outcome.exec);
-    let mut notes = Vec::new();
+    let mut notes = other_ways(question, names, verdict)?;
     if let Some(new) = exec {
         notes.extend(privileges(who, cred, &new, names));
         notes.extend(nodes.iter().find_map(|&node| without_set_id(scene, node)));
@@ -245,6 +243,36 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
     })
 }
 
+/// Where a file is written in another way than plain open(2) with another outcome: a shell's `>` creates, its `>>` appends.
+fn other_ways(question: &Question<'_>, names: &mut Names, verdict: Verdict) -> Result<Vec<String>, Error> {
+    let Question { scene, who, cred, what, call, .. } = *question;
+    let Call::Open(path, O_WRONLY, _) = call else { return Ok(Vec::new()) };
+    if *what != What::Write {
+        return Ok(Vec::new());
+    }
+    let mut notes = Vec::new();
+    for (flag, word, shell) in [(O_CREAT, "O_CREAT", ">"), (O_APPEND, "O_APPEND", ">>")] {
+        let call = Call::Open(path.clone(), O_WRONLY | flag, 0o666);
+        let trial = try_call(scene, cred, who, &call)?;
+        let mut reader = Reader::new(scene, cred, names, false);
+        reader.read(trial.events);
+        match judge(scene, &reader, &trial.result, who, &call) {
+            (Verdict::Denied, Some((reason, errno))) if verdict != Verdict::Denied => {
+                let text = tell(scene, cred, reader.names(), &reason, errno).text;
+                notes.push(format!(
+                    "with {word}, as a shell's {shell} does, it is denied, {}: {text}",
+                    errno.name()
+                ));
+            }
+            (Verdict::Allowed, _) if verdict == Verdict::Denied && flag == O_APPEND => {
+                notes.push(format!("with {word}, as a shell's {shell} does, it is allowed"));
+            }
+            _ => {}
+        }
+    }
+    Ok(notes)
+}
+
 /// What makes the verdict unknown, if anything does: the machine itself answers otherwise, or a layer that was not seen may.
 fn unknown(verdict: Verdict, doubts: &[Doubt], verify: Option<&Verify>) -> Option<Deciding> {
     let deciding = |rule, text: &str| Deciding { rule, path: Text::default(), text: text.to_owned() };
@@ -262,24 +290,32 @@ pub(crate) fn judge(
     scene: &Scene,
     reader: &Reader<'_>,
     result: &Result<Outcome, Errno>,
+    who: &Subject,
+    call: &Call,
 ) -> (Verdict, Option<(Reason, Errno)>) {
     // Whether something is mounted is asked before its file system is.
     if let Some(reason) = reader.shut_out().filter(|_| !matches!(result, Err(Errno::EBUSY))) {
         return (Verdict::Denied, Some((reason, Errno::EACCES)));
     }
-    let Err(errno) = *result else {
-        return match reader.blind.clone() {
-            Some(reason) => (Verdict::Unknown, Some((Reason { rule: "unseen", ..reason }, Errno::ENOENT))),
-            None => (Verdict::Allowed, None),
-        };
+    let target = reader.target();
+    let kind = target.and_then(|node| scene.nodes.get(node)).map(|node| node.object.kind());
+    let errno = match *result {
+        Err(errno) if !passed(call, errno, kind) => errno,
+        _ => {
+            if let Some(reason) = reader.blind.clone() {
+                return (Verdict::Unknown, Some((Reason { rule: "unseen", ..reason }, Errno::ENOENT)));
+            }
+            let refusal = target.and_then(|node| refusal(scene, node, who, call));
+            return match refusal {
+                Some((rule, errno)) => (Verdict::Denied, Some((reader.at_target(rule), errno))),
+                None => (Verdict::Allowed, None),
+            };
+        }
     };
-    let reason = reader.reason(errno);
-    let kind = reason.node.and_then(|node| scene.nodes.get(node)).map(|node| node.object.kind());
-    match (errno, kind) {
-        // Permission was given; the engine has no drivers, and nobody at the other end of a fifo.
-        (Errno::ENXIO, Some(S_IFCHR | S_IFBLK)) | (Errno::EAGAIN, Some(S_IFIFO)) => (Verdict::Allowed, None),
-        _ if reason.rule == "fuse-owner" => (Verdict::Denied, Some((reason, Errno::EACCES))),
-        _ if reason.rule == "unseen" => (Verdict::Unknown, Some((reason, errno))),
+    let reason = reader.reason(call, errno);
+    match reason.rule {
+        "fuse-owner" => (Verdict::Denied, Some((reason, Errno::EACCES))),
+        "unseen" => (Verdict::Unknown, Some((reason, errno))),
         _ => (Verdict::Denied, Some((reason, errno))),
     }
 }

@@ -2,6 +2,7 @@
 
 use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFLNK, S_IFREG, makedev};
 
+use crate::beside::TTY;
 use crate::call::Call;
 use crate::identity::Subject;
 use crate::proc;
@@ -69,7 +70,15 @@ impl Doubt {
 }
 
 /// What may decide beside what was seen along the way: the nodes that the walks came to.
-pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Subject, call: &Call) -> Vec<Doubt> {
+///
+/// `meets_landlock`: Landlock can have rules for what is asked.
+pub(crate) fn doubts(
+    scene: &Scene,
+    nodes: &[NodeIx],
+    who: &Subject,
+    call: &Call,
+    meets_landlock: bool,
+) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let mut mounts: Vec<&Mount> = Vec::new();
     for &at in nodes {
@@ -77,6 +86,8 @@ pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Subject, call: &Call
         let path = String::from_utf8_lossy(&scene.path(at)).into_owned();
         let unseen = node.object.unseen.iter();
         doubts.extend(unseen.map(|what| Doubt::new(May::Decide, true, format!("{path}: {what}"))));
+        let may_refuse = node.object.may_refuse.iter();
+        doubts.extend(may_refuse.map(|what| Doubt::new(May::Refuse, true, format!("{path}: {what}"))));
         let mount = &scene.mounts[node.mount];
         if !mounts.iter().any(|known| known.id == mount.id) {
             mounts.push(mount);
@@ -89,7 +100,7 @@ pub(crate) fn doubts(scene: &Scene, nodes: &[NodeIx], who: &Subject, call: &Call
         }
     }
     doubts.extend(mounts.iter().filter_map(|mount| of_mount(mount, who, call)));
-    doubts.extend(of_modules(who));
+    doubts.extend(of_modules(who, meets_landlock, call.opens()));
     if who.seccomp {
         // A child of this process has its filter; one of another process has not.
         let text = "a seccomp filter of the process may refuse the call".to_owned();
@@ -111,27 +122,44 @@ fn has_overflow(object: &Object) -> bool {
 }
 
 /// What the object itself decides: a device, or a file that the kernel makes up.
-fn of_node(node: &Node, mount: &Mount, path: &str, who: &Subject, call: &Call) -> Option<Doubt> {
+fn of_node(node: &Node, mount: &Mount, path: &str, who: &Subject, call: &Call) -> Vec<Doubt> {
     let object = &node.object;
     match object.kind() {
         S_IFCHR | S_IFBLK if call.uses_contents() && !PLAIN_DEVICES.contains(&object.rdev) => {
-            let text = format!("{path}: the device cgroup, and the device's driver, may refuse");
-            Some(Doubt::new(May::Refuse, call.opens() && who.pid.is_none(), text))
+            of_device(object, path, who, call)
         }
         S_IFREG if call.uses_contents() && SPECIAL.contains(&mount.fstype.as_str()) => {
             let text = format!("{path} is a file of {}, which may refuse by rules of its own", mount.fstype);
-            Some(Doubt::new(May::Refuse, call.opens(), text))
+            vec![Doubt::new(May::Refuse, call.opens(), text)]
         }
         _ if mount.fstype == "proc" && mount.hides_processes() && is_of_process(path, mount) => {
             let text = format!("{path}: /proc is mounted with hidepid, which hides processes of other users");
-            Some(Doubt::new(May::Decide, true, text))
+            vec![Doubt::new(May::Decide, true, text)]
         }
         _ if mount.idmapped && has_overflow(object) => {
             let text = format!("{path}: its mount is idmapped, and an id that it shows as 65534 may be none");
-            Some(Doubt::new(May::Decide, true, text))
+            vec![Doubt::new(May::Decide, true, text)]
         }
-        _ => None,
+        _ => Vec::new(),
     }
+}
+
+fn of_device(object: &Object, path: &str, who: &Subject, call: &Call) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    // A child of this process is in its cgroup.
+    let mut doubt = |text: &str| {
+        doubts.push(Doubt::new(May::Refuse, who.pid.is_none(), format!("{path}: {text}")));
+    };
+    if who.other_cgroup || object.cgroup_refuses.is_none() {
+        doubt("the device cgroup may refuse");
+    }
+    match (object.rdev, who.terminal) {
+        (TTY, Some(_)) => {}
+        (TTY, None) => doubt("a process without a controlling terminal cannot open it"),
+        _ if call.opens() => doubt("the device's driver may refuse"),
+        _ => {}
+    }
+    doubts
 }
 
 /// Whether a path of a proc file system lies in the directory of a process.
@@ -163,7 +191,7 @@ fn of_mount(mount: &Mount, who: &Subject, call: &Call) -> Option<Doubt> {
     Some(Doubt::new(may, true, text))
 }
 
-fn of_modules(who: &Subject) -> Vec<Doubt> {
+fn of_modules(who: &Subject, meets_landlock: bool, opens: bool) -> Vec<Doubt> {
     let numbers = sys::security_modules();
     let list = std::fs::read_to_string("/sys/kernel/security/lsm").ok();
     if numbers.is_none() && list.is_none() {
@@ -184,8 +212,10 @@ fn of_modules(who: &Subject) -> Vec<Doubt> {
     if active(APPARMOR) && !label.is_empty() {
         doubt(format!("{} may refuse more{label}", APPARMOR.1));
     }
-    if who.pid.is_some() && active(LANDLOCK) && who.no_new_privs {
-        doubt("Landlock rules of the process, if it has any, cannot be seen".to_owned());
+    if meets_landlock && active(LANDLOCK) && who.no_new_privs {
+        // Of what a child of this process may ask without changing anything, opening alone meets its rules.
+        let text = "Landlock rules of the process, if it has any, cannot be seen".to_owned();
+        doubts.push(Doubt::new(May::Refuse, who.pid.is_none() && opens, text));
     }
     doubts
 }
@@ -260,9 +290,9 @@ mod tests {
         let mut who = Subject::of_user("4000000000").unwrap();
         let scene = Scene::default();
         let read = Call::Open(b"/f".to_vec(), 0, 0);
-        let before = doubts(&scene, &[], &who, &read);
+        let before = doubts(&scene, &[], &who, &read, true);
         (who.seccomp, who.pid) = (true, Some(1));
-        let with = doubts(&scene, &[], &who, &read);
+        let with = doubts(&scene, &[], &who, &read, true);
         let filter = with.iter().find(|doubt| doubt.text.contains("seccomp")).unwrap();
         assert!(!before.contains(filter) && filter.hangs(Verdict::Allowed) && !filter.settled);
         assert!(!filter.hangs(Verdict::Denied), "a filter allows nothing");

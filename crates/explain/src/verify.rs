@@ -30,14 +30,17 @@ pub(crate) fn verify(
     let impossible = |text: String| Verify { outcome: "impossible", calls: Vec::new(), text: Some(text) };
     let open = World::new(scene, View::Open).map_err(|e| Error::Engine("what was found", e))?;
     let exists = |path: &[u8]| exists(scene, &open, path);
-    let Some(twins) = call.twins(&exists) else {
+    let twins = if disturbs(scene, &open, call) {
+        let access = Call::Access(call.path().to_vec(), call.wants() as i32, AT_EACCESS);
+        Some(vec![Twin { call: access, without_mknod: false }])
+    } else {
+        call.twins(&exists)
+    };
+    let Some(twins) = twins else {
         return Ok(impossible(
             "this call would change something, and none that changes nothing asks the same".into(),
         ));
     };
-    if let Some(kind) = opens_device(scene, call) {
-        return Ok(impossible(format!("opening a {kind} can have effects of its own")));
-    }
     let mut raw = Vec::new();
     for twin in &twins {
         match lower(twin) {
@@ -99,7 +102,7 @@ fn expected(scene: &Scene, who: &Subject, cred: &Cred, twin: &Twin) -> Result<Re
     let mut names = Names::default();
     let mut reader = Reader::new(scene, cred, &mut names, matches!(twin.call, Call::Exec(_)));
     reader.read(events);
-    Ok(match judge(scene, &reader, &result) {
+    Ok(match judge(scene, &reader, &result, who, &twin.call) {
         // Some rules the engine does not know.
         (Verdict::Denied, Some((_, errno))) => Err(errno),
         _ => result.map(drop),
@@ -108,23 +111,14 @@ fn expected(scene: &Scene, who: &Subject, cred: &Cred, twin: &Twin) -> Result<Re
 
 /// Whether a path is there, its last link not followed, and a directory; as far as the scene knows.
 fn exists(scene: &Scene, open: &World, path: &[u8]) -> Option<bool> {
-    let task = open.vfs.task(Cred::root());
-    if !scene.cwd.is_empty() {
-        task.chdir(&scene.cwd).ok()?;
-    }
-    task.lstat(trimmed(path)).ok().map(|stat| stat.mode & S_IFMT == S_IFDIR)
+    open.task(scene).ok()?.lstat(trimmed(path)).ok().map(|stat| stat.mode & S_IFMT == S_IFDIR)
 }
 
-/// The kind of thing that opening alone can disturb.
-fn opens_device(scene: &Scene, call: &Call) -> Option<&'static str> {
-    let (Call::Open(..) | Call::Open2(..)) = call else { return None };
-    let kinds = scene.nodes.iter().map(|node| node.object.kind());
-    let word = |kind| match kind {
-        S_IFCHR | S_IFBLK => Some("device"),
-        S_IFIFO => Some("fifo"),
-        _ => None,
-    };
-    kinds.filter_map(word).next()
+/// Whether opening alone can have effects: of a device, or a fifo.
+fn disturbs(scene: &Scene, open: &World, call: &Call) -> bool {
+    let (Call::Open(..) | Call::Open2(..)) = call else { return false };
+    let kind = open.task(scene).and_then(|task| task.stat(call.path())).map(|stat| stat.mode & S_IFMT);
+    call.opens() && matches!(kind, Ok(S_IFCHR | S_IFBLK | S_IFIFO))
 }
 
 /// How the child becomes the identity.
@@ -182,7 +176,8 @@ fn lower(twin: &Twin) -> Option<RawCall> {
             (nr::READLINKAT, vec![cwd(), text(path)?, room, Arg::Number(PATH_MAX as i64)])
         }
         Call::Open(path, flags, mode) => {
-            let flags = number(flags | O_CLOEXEC | O_NOCTTY);
+            // A file with a lease would have it wait.
+            let flags = number(flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
             (nr::OPENAT, vec![cwd(), text(path)?, flags, Arg::Number(i64::from(*mode))])
         }
         Call::Open2(path, flags, mode, resolve) => {
@@ -194,6 +189,9 @@ fn lower(twin: &Twin) -> Option<RawCall> {
         }
         Call::Unlink(path) => (nr::UNLINKAT, vec![cwd(), text(path)?, number(0)]),
         Call::Rmdir(path) => (nr::UNLINKAT, vec![cwd(), text(path)?, number(AT_REMOVEDIR)]),
+        Call::Setxattr(path, name, flags) => {
+            (nr::SETXATTR, vec![text(path)?, text(name)?, text(b"")?, number(0), number(*flags)])
+        }
         Call::Chdir(path) => (nr::CHDIR, vec![text(path)?]),
         Call::Exec(path) => {
             let vector = Arg::Vector(CString::new(path.as_slice()).ok()?);

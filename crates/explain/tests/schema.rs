@@ -93,6 +93,10 @@ fn reports() -> Vec<Report> {
         What::Delete,
         What::RenameTo(b"/tmp/there".to_vec()),
         What::Exec,
+        What::Access(4),
+        What::Connect,
+        What::SetXattr(b"user.x".to_vec()),
+        What::Mknod(0o020_600, 0x103),
         What::Call(call),
     ];
     let mut reports = Vec::new();

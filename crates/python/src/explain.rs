@@ -17,12 +17,13 @@ fn what(text: &str, path: &[u8]) -> Result<What, Error> {
         "create" => What::Create,
         "delete" => What::Delete,
         "exec" => What::Exec,
+        "connect" => What::Connect,
         _ => match (text.strip_prefix("rename="), text.strip_prefix("call:")) {
             (Some(new), _) => What::RenameTo(new.as_bytes().to_vec()),
             (_, Some(call)) => What::Call(Call::parse(call, path)?),
             _ => {
                 return Err(Error::Usage(format!(
-                    "{text}: what is asked is read, write, execute, stat, create, delete, exec, rename=PATH or call:CALL"
+                    "{text}: what is asked is read, write, execute, stat, create, delete, exec, connect, rename=PATH or call:CALL"
                 )));
             }
         },

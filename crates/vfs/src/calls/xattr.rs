@@ -14,7 +14,7 @@ use crate::mount::Path;
 use crate::namei::Lookup;
 use crate::perm::acl::{XATTR_NAME_POSIX_ACL_ACCESS, XATTR_NAME_POSIX_ACL_DEFAULT, posix_acl_from_xattr};
 use crate::perm::setattr::{self, AclType};
-use crate::perm::{self, InodeAttr, MAY_READ, MAY_WRITE};
+use crate::perm::{self, InodeAttr, MAY_READ, MAY_WRITE, watched};
 use crate::task::Task;
 use rcuwalk_sync::Handle;
 use std::sync::Arc;
@@ -108,7 +108,8 @@ impl Kernel {
             Kind::Other => {}
         }
         let mask = if write { MAY_WRITE } else { MAY_READ };
-        perm::inode_permission(self.sb_rdonly(place.mnt), &attr, &acl, task.cred(), mask)?;
+        let asking = &mut self.asking(self.spot(place));
+        watched::inode_permission(self.sb_rdonly(place.mnt), &attr, &acl, task.cred(), mask, asking)?;
         self.security_inode_permission(place.mnt, i, task.cred(), mask)
     }
 
