@@ -5,6 +5,9 @@ use std::{env, fs};
 
 const TABLE: &str = "src/door/calls.txt";
 
+/// Stands for a register that the function does not take, and that is 0.
+const UNUSED: &str = "_";
+
 fn main() {
     // The name for the loader changes when programs must be compiled again.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,librcuwalk.so.0");
@@ -31,9 +34,13 @@ fn function(line: &str) -> Option<String> {
     let arguments: Vec<&str> = arguments.split(", ").filter(|argument| !argument.is_empty()).collect();
     let mut words = Vec::new();
     for argument in &arguments {
-        words.push(format!("{} as u64", argument.split_once(": ")?.0));
+        words.push(match *argument {
+            UNUSED => "0".to_owned(),
+            argument => format!("{} as u64", argument.split_once(": ")?.0),
+        });
     }
     words.resize(6, "0".to_owned());
+    let arguments: Vec<&str> = arguments.into_iter().filter(|argument| *argument != UNUSED).collect();
     Some(format!(
         "/// {doc}\n#[unsafe(no_mangle)]\npub {safety}extern \"C\" fn rcuwalk_{name}({}) -> {result} {{\n    \
          call(task, nr::{number}, [{}]) as {result}\n}}\n\n",

@@ -78,7 +78,7 @@ typedef int64_t rcuwalk_handle;
 typedef struct rcuwalk_options {
   // Most objects (inodes, and names) it can hold; 0 for 16,777,216, which only reserves addresses.
   uint32_t capacity;
-  // fs.protected_symlinks: 0 or 1.
+  // fs.protected_symlinks: 0 or 1. rcuwalk_sysctl_set changes this and the next three later.
   uint8_t protected_symlinks;
   // fs.protected_hardlinks: 0 or 1.
   uint8_t protected_hardlinks;
@@ -194,6 +194,17 @@ rcuwalk_handle rcuwalk_create(const struct rcuwalk_options *options);
 //
 // Errors: -ESRCH (no such handle, or not any more).
 int rcuwalk_destroy(rcuwalk_handle object);
+
+// The value of a setting of the file system `vfs`, named as sysctl(8) writes it: fs.protected_symlinks,
+// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max.
+//
+// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT (no such setting).
+int64_t rcuwalk_sysctl_get(rcuwalk_handle vfs, const char *name);
+
+// Changes a setting, for all tasks of the file system from now on.
+//
+// Errors: as rcuwalk_sysctl_get; -EINVAL (a value out of range).
+int rcuwalk_sysctl_set(rcuwalk_handle vfs, const char *name, uint64_t value);
 
 // Imports a directory of the running machine, or a tar archive (plain, gzip or zstd), into the empty file system `vfs`.
 // `flags`: RCUWALK_IMPORT_*. Returns how many entries are not as in the source.
@@ -382,6 +393,25 @@ int64_t rcuwalk_preadv(rcuwalk_handle task, int fd, const struct iovec *iov, int
 
 // pwritev(2).
 int64_t rcuwalk_pwritev(rcuwalk_handle task, int fd, const struct iovec *iov, int iovcnt, int64_t offset);
+
+// preadv2(2).
+int64_t rcuwalk_preadv2(rcuwalk_handle task,
+                        int fd,
+                        const struct iovec *iov,
+                        int iovcnt,
+                        int64_t offset,
+                        int flags);
+
+// pwritev2(2).
+int64_t rcuwalk_pwritev2(rcuwalk_handle task,
+                         int fd,
+                         const struct iovec *iov,
+                         int iovcnt,
+                         int64_t offset,
+                         int flags);
+
+// sendfile(2).
+int64_t rcuwalk_sendfile(rcuwalk_handle task, int out_fd, int in_fd, int64_t *offset, size_t count);
 
 // lseek(2).
 int64_t rcuwalk_lseek(rcuwalk_handle task, int fd, int64_t offset, int whence);
@@ -612,6 +642,22 @@ int rcuwalk_lremovexattr(rcuwalk_handle task, const char *path, const char *name
 
 // fremovexattr(2).
 int rcuwalk_fremovexattr(rcuwalk_handle task, int fd, const char *name);
+
+// file_getattr(2); `attr` is a struct file_attr.
+int rcuwalk_file_getattr(rcuwalk_handle task,
+                         int dirfd,
+                         const char *path,
+                         void *attr,
+                         size_t size,
+                         int flags);
+
+// file_setattr(2); `attr` is a struct file_attr.
+int rcuwalk_file_setattr(rcuwalk_handle task,
+                         int dirfd,
+                         const char *path,
+                         const void *attr,
+                         size_t size,
+                         int flags);
 
 // mount(2).
 int rcuwalk_mount(rcuwalk_handle task,

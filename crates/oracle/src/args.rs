@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 mod buffers;
+mod file;
 
 pub use buffers::{Data, Pieces, Room, Rooms, StatRoom, StatxRoom, Struct};
+pub use file::{Attributes, Fsxattr, Hint, SplitOffset};
 
 use crate::read::{Node, Problem, Read, Table, alternatives, quote};
 use crate::sys::Frame;

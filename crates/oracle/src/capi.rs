@@ -180,6 +180,13 @@ impl Door for Tasks {
         }
     }
 
+    fn sysctl(&mut self, name: &str, value: i64) -> Outcome {
+        match sys::c::set_sysctl(self.vfs, name, value as u64) {
+            0 => Outcome::Done,
+            error => Outcome::Error(-error),
+        }
+    }
+
     fn open_userns(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome {
         match sys::c::user_ns(self.tasks[task], true, &extents(uid_map), &extents(gid_map)) {
             fd if fd >= 0 => Outcome::Fd(fd as i32),

@@ -13,7 +13,7 @@ use crate::args::IdMap;
 use crate::backend::{Backend, TaskId, World};
 use crate::case::Case;
 use crate::engine::mounts::{map_ids, proc_file};
-use crate::engine::{Engine, UNSUPPORTED, exec::seen, task_of};
+use crate::engine::{Engine, UNSUPPORTED, exec::seen, set_sysctl, task_of};
 use crate::identity::Identity;
 use crate::need::Need;
 use crate::op::Op;
@@ -51,9 +51,6 @@ pub(crate) fn declines(case: &Case, lacking: &[Need]) -> Option<String> {
     let unsupported = UNSUPPORTED.iter().filter(|(need, _)| *need != Need::Memory);
     if let Some((_, why)) = unsupported.clone().find(|(need, _)| case.needs.contains(need)) {
         return Some((*why).to_owned());
-    }
-    if case.needs.contains(&Need::Sysctl) {
-        return Some(NO_CALL.to_owned());
     }
     if let Some(need) = lacking.iter().find(|need| case.needs.contains(need)) {
         return Some(format!("needs {}", need.name()));
@@ -120,6 +117,9 @@ pub(crate) trait Door {
 
     /// Opens a file below `/proc/PID` of another task, or of the same.
     fn open_proc(&mut self, task: TaskId, of: TaskId, file: ProcFile) -> Outcome;
+
+    /// Changes a setting of the file system, which no system call does.
+    fn sysctl(&mut self, name: &str, value: i64) -> Outcome;
 
     /// Gives a task a descriptor of a user namespace with these maps.
     fn open_userns(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome;
@@ -201,6 +201,7 @@ impl<D: Door> World for DoorWorld<D> {
             Op::Execve { .. } | Op::Execveat { .. } => self.execute(task, op),
             Op::MapIds { uid_map, gid_map } => self.door.map_ids(task, uid_map, gid_map),
             Op::OpenProc { file, .. } => self.door.open_proc(task, task, *file),
+            Op::Sysctl { name, value } => self.door.sysctl(&name.0, value.0),
             Op::OpenUserns { uid_map, gid_map } => self.door.open_userns(task, uid_map, gid_map),
             op => raw::plain(op, caller),
         }
@@ -275,6 +276,10 @@ impl Door for Tasks {
             Ok(fd) => Outcome::Fd(fd),
             Err(errno) => Outcome::Error(errno.raw()),
         }
+    }
+
+    fn sysctl(&mut self, name: &str, value: i64) -> Outcome {
+        set_sysctl(&self.vfs, name, value)
     }
 
     fn open_userns(&mut self, task: TaskId, uid_map: &IdMap, gid_map: &IdMap) -> Outcome {

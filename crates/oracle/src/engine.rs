@@ -1,6 +1,7 @@
 //! rcuwalk's engine as a backend: the typed interface of [`rcuwalk::Task`], RCU-walk allowed or forbidden.
 
 use std::collections::BTreeSet;
+use std::io::{IoSlice, IoSliceMut};
 
 use rcuwalk::cred::{CapSet as EngineCaps, Cred};
 use rcuwalk::errno::{Errno, Result};
@@ -9,7 +10,7 @@ use rcuwalk::{
     CapData, CloneFlags, OpenHow, PathTableOptions, Rlimit, Sysctl, Task, Timespec, Vfs, WalkMode, uapi,
 };
 
-use crate::args::{Fd, Int, LockRange, Mem, Room, Times};
+use crate::args::{Attributes, Fd, Int, LockRange, Mem, Pieces, Room, Rooms, Times};
 use crate::backend::{Backend, TaskId, World};
 use crate::case::Case;
 use crate::identity::Identity;
@@ -98,17 +99,15 @@ impl Backend for Engine {
 
 const SIZE: &str = "the typed interface has no structure sizes";
 const PROC: &str = "no /proc";
-const VECTORS: &str = "the typed interface has no arrays of buffers";
-
 /// Calls and arguments that the engine does not offer yet, beside [`UNSUPPORTED`].
-pub const LACKING: &[&str] = &[SIZE, PROC, VECTORS];
+pub const LACKING: &[&str] = &[SIZE, PROC];
 
 /// Why the typed interface cannot make this call, if it cannot: one of [`LACKING`].
 fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
-        Op::Readv { .. } | Op::Writev { .. } | Op::Preadv { .. } | Op::Pwritev { .. } => Some(VECTORS),
+        Op::FileGetattr { size, .. } | Op::FileSetattr { size, .. } if size.0 != 24 => Some(SIZE),
         _ => None,
     }
 }
@@ -145,10 +144,7 @@ impl World for EngineWorld {
             return self.open_proc(task, task, *file);
         }
         if let Op::Sysctl { name, value } = op {
-            return match Sysctl::named(&name.0) {
-                Some(which) => done(self.vfs.set_sysctl(which, value.0 as u64)),
-                None => Outcome::Broken(format!("the engine has no setting `{}`", name.0)),
-            };
+            return set_sysctl(&self.vfs, &name.0, value.0);
         }
         match self.tasks.get_mut(task) {
             Some(caller) => mounts::perform(caller, op).unwrap_or_else(|| perform(caller, op)),
@@ -172,6 +168,14 @@ impl World for EngineWorld {
 
 fn caps(set: CapSet) -> EngineCaps {
     EngineCaps(set.0) & EngineCaps::FULL
+}
+
+/// Changes a setting of the file system.
+pub(crate) fn set_sysctl(vfs: &Vfs, name: &str, value: i64) -> Outcome {
+    match Sysctl::named(name) {
+        Some(which) => done(vfs.set_sysctl(which, value as u64)),
+        None => Outcome::Broken(format!("the engine has no setting `{name}`")),
+    }
 }
 
 /// A task of an identity.
@@ -298,6 +302,7 @@ fn times(times: &Times) -> Option<[Timespec; 2]> {
 fn perform(task: &mut Task, op: &Op) -> Outcome {
     look(task, op)
         .or_else(|| open_and_io(task, op))
+        .or_else(|| transfer(task, op))
         .or_else(|| tree(task, op))
         .or_else(|| attributes(task, op))
         .or_else(|| xattrs(task, op))
@@ -356,6 +361,74 @@ fn range(lock: &LockRange) -> rcuwalk::Flock {
         len: lock.len,
         pid: lock.pid as i32,
     }
+}
+
+/// A transfer through several buffers, which lie side by side.
+fn read_into_all(rooms: &Rooms, read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize>) -> Outcome {
+    let mut bytes = vec![0; rooms.0.iter().map(|room| room.size as usize).sum()];
+    let mut rest = &mut bytes[..];
+    let mut buffers = Vec::new();
+    for room in &rooms.0 {
+        let (buffer, behind) = rest.split_at_mut(room.size as usize);
+        buffers.push(IoSliceMut::new(buffer));
+        rest = behind;
+    }
+    answer(read(&mut buffers), |n| {
+        bytes.truncate(n);
+        Outcome::Bytes(bytes)
+    })
+}
+
+fn slices(pieces: &Pieces) -> Vec<IoSlice<'_>> {
+    pieces.0.iter().map(|data| IoSlice::new(bytes(&data.bytes))).collect()
+}
+
+/// preadv(2) and pwritev(2) take no position.
+fn positioned(offset: i64, transfer: impl FnOnce(i64) -> Outcome) -> Outcome {
+    if offset < 0 { Outcome::Error(Errno::EINVAL.raw()) } else { transfer(offset) }
+}
+
+/// Transfers through several buffers, and from file to file.
+fn transfer(task: &Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::Readv { fd, buffers } => read_into_all(buffers, |to| task.preadv2(fd.raw(), to, -1, 0)),
+        Op::Preadv { fd, buffers, offset } => {
+            positioned(offset.0, |at| read_into_all(buffers, |to| task.preadv2(fd.raw(), to, at, 0)))
+        }
+        Op::Preadv2 { fd, buffers, offset, flags } => {
+            read_into_all(buffers, |to| task.preadv2(fd.raw(), to, offset.0, flags.0 as i32))
+        }
+        Op::Writev { fd, data } => number(task.pwritev2(fd.raw(), &slices(data), -1, 0)),
+        Op::Pwritev { fd, data, offset } => {
+            positioned(offset.0, |at| number(task.pwritev2(fd.raw(), &slices(data), at, 0)))
+        }
+        Op::Pwritev2 { fd, data, offset, flags } => {
+            number(task.pwritev2(fd.raw(), &slices(data), offset.0, flags.0 as i32))
+        }
+        Op::Sendfile { to, from, offset, length } => {
+            let mut offset = offset.0;
+            number(task.sendfile(to.raw(), from.raw(), offset.as_mut(), length.0 as usize))
+        }
+        Op::Ficlone { fd, from, .. } => done(task.ficlone(fd.raw(), from.raw())),
+        Op::Fionread { fd } => answer(task.fionread(fd.raw()), |n| Outcome::Number(i64::from(n))),
+        Op::Fioqsize { fd } => answer(task.fioqsize(fd.raw()), Outcome::Number),
+        Op::DupfdQuery { fd, command, other } => {
+            answer(task.fcntl(fd.raw(), command.0 as i32, other.raw()), |n| Outcome::Number(i64::from(n)))
+        }
+        Op::SetRwHint { fd, hint, .. } => done(task.set_rw_hint(fd.raw(), hint.0 as u64)),
+        Op::GetRwHint { fd } => answer(task.get_rw_hint(fd.raw()), |hint| Outcome::Number(hint as i64)),
+        _ => return None,
+    })
+}
+
+fn file_attr(attr: &Attributes) -> rcuwalk::FileAttr {
+    let Attributes { xflags, extsize, projid, cowextsize } = *attr;
+    let attr = rcuwalk::FileAttr::default().with_xflags(xflags.0).with_extsize(extsize);
+    attr.with_projid(projid).with_cowextsize(cowextsize)
+}
+
+fn xflags(attr: Result<rcuwalk::FileAttr>) -> Outcome {
+    answer(attr, |attr| Outcome::Number(attr.xflags as i64))
 }
 
 fn open_and_io(task: &Task, op: &Op) -> Option<Outcome> {
@@ -471,6 +544,14 @@ fn attributes(task: &Task, op: &Op) -> Option<Outcome> {
         Op::Chown { path, uid, gid } => done(task.chown(bytes(path), uid.0, gid.0)),
         Op::Lchown { path, uid, gid } => done(task.lchown(bytes(path), uid.0, gid.0)),
         Op::Getflags { fd } => answer(task.getflags(fd.raw()), |flags| Outcome::Number(i64::from(flags))),
+        Op::Fssetxattr { fd, attr } => done(task.fssetxattr(fd.raw(), file_attr(&attr.0))),
+        Op::Fsgetxattr { fd } => xflags(task.fsgetxattr(fd.raw())),
+        Op::FileSetattr { dirfd, path, attr, flags, .. } => {
+            done(task.file_setattr(dirfd.raw(), bytes(path), file_attr(attr), flags.0 as i32))
+        }
+        Op::FileGetattr { dirfd, path, flags, .. } => {
+            xflags(task.file_getattr(dirfd.raw(), bytes(path), flags.0 as i32))
+        }
         Op::Setflags { fd, flags } => done(task.setflags(fd.raw(), flags.0.0 as u32)),
         Op::Fchown { fd, uid, gid } => done(task.fchown(fd.raw(), uid.0, gid.0)),
         Op::Fchownat { dirfd, path, uid, gid, flags } => {

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
-    Arg, CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, LockRange, Mem, MountAttr,
-    NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, StatRoom, StatxRoom, Struct, ThreeIds, Times,
-    Vector, XattrArgs, XattrRoom,
+    Arg, Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Hint, How, Id, IdList, IdMap, Int, Limit,
+    LockRange, Mem, MountAttr, NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset, StatRoom,
+    StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
@@ -13,8 +13,8 @@ use crate::read::{Problem, Read, Table, alternatives};
 use crate::sys::{Frame, Nr, nr};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, Capability, CloneFlags, FallocateMode, FcntlCommand, FlockOperation,
-    LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, Resource,
-    Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
+    IoctlCommand, LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile,
+    RenameFlags, Resource, RwFlags, Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
 };
 
 /// Description of one call for the list of calls.
@@ -245,6 +245,12 @@ ops! {
     Preadv "preadv" (fd: Fd, buffers: Rooms, offset: Int) -> Bytes via preadv;
     /// pwritev(2)
     Pwritev "pwritev" (fd: Fd, data: Pieces, offset: Int) -> Number via pwritev;
+    /// preadv2(2); without `offset` at the position
+    Preadv2 "preadv2" (fd: Fd, buffers: Rooms, offset: SplitOffset = SplitOffset(-1), flags: RwFlags = RwFlags(0)) -> Bytes via preadv2;
+    /// pwritev2(2); without `offset` at the position
+    Pwritev2 "pwritev2" (fd: Fd, data: Pieces, offset: SplitOffset = SplitOffset(-1), flags: RwFlags = RwFlags(0)) -> Number via pwritev2;
+    /// sendfile(2)
+    Sendfile "sendfile" (to: Fd, from: Fd, offset: Offset = Offset(None), length: Int) -> Number via sendfile;
     /// lseek(2)
     Lseek "lseek" (fd: Fd, offset: Int, whence: Whence) -> Number via lseek;
     /// truncate(2)
@@ -357,6 +363,21 @@ ops! {
     /// ioctl(2) `FS_IOC_GETFLAGS`
     Getflags "getflags" (fd: Fd) -> Number via harness needs InodeFlags;
 
+    /// ioctl(2) `FS_IOC_FSSETXATTR`
+    Fssetxattr "fssetxattr" (fd: Fd, attr: Fsxattr) -> Done via ioctl needs InodeFlags;
+    /// ioctl(2) `FS_IOC_FSGETXATTR`: the flags
+    Fsgetxattr "fsgetxattr" (fd: Fd) -> Number via harness needs InodeFlags;
+    /// file_setattr(2)
+    FileSetattr "file_setattr" (dirfd: Fd = Fd::CWD, path: Mem, attr: Attributes, size: Int = Int(24), flags: AtFlags = AtFlags(0)) -> Done via file_setattr needs InodeFlags;
+    /// file_getattr(2): the flags
+    FileGetattr "file_getattr" (dirfd: Fd = Fd::CWD, path: Mem, size: Int = Int(24), flags: AtFlags = AtFlags(0)) -> Number via harness needs InodeFlags;
+    /// ioctl(2) `FICLONE`
+    Ficlone "ficlone" (fd: Fd, command: IoctlCommand = IoctlCommand(0x4004_9409), from: Fd) -> Done via ioctl;
+    /// ioctl(2) `FIONREAD`
+    Fionread "fionread" (fd: Fd) -> Number via harness;
+    /// ioctl(2) `FIOQSIZE`
+    Fioqsize "fioqsize" (fd: Fd) -> Number via harness;
+
     /// chdir(2)
     Chdir "chdir" (path: Mem) -> Done via chdir;
     /// fchdir(2)
@@ -375,6 +396,12 @@ ops! {
     Dup3 "dup3" (fd: Fd, newfd: Fd, flags: OpenFlags = OpenFlags(0)) -> Fd via dup3;
     /// fcntl(2) with an integer argument
     Fcntl "fcntl" (fd: Fd, command: FcntlCommand, arg: Int = Int(0)) -> Number via fcntl;
+    /// fcntl(2) `F_DUPFD_QUERY`
+    DupfdQuery "dupfd_query" (fd: Fd, command: FcntlCommand = FcntlCommand(1027), other: Fd) -> Number via fcntl;
+    /// fcntl(2) `F_SET_RW_HINT`
+    SetRwHint "set_rw_hint" (fd: Fd, command: FcntlCommand = FcntlCommand(1036), hint: Hint) -> Done via fcntl;
+    /// fcntl(2) `F_GET_RW_HINT`
+    GetRwHint "get_rw_hint" (fd: Fd) -> Number via harness;
     /// flock(2)
     Flock "flock" (fd: Fd, operation: FlockOperation) -> Done via flock needs Lock;
     /// fcntl(2) `F_SETLK` and its like

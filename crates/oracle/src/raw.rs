@@ -19,7 +19,23 @@ pub(crate) fn kernel(frame: &mut Frame, number: Nr) -> Result<i64, i32> {
 pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
     match op {
         Op::Getgroups {} => getgroups(call),
-        Op::Getflags { fd } => getflags(fd.raw(), call),
+        Op::Getflags { fd } => asked(nr::ioctl, fd.raw(), FS_IOC_GETFLAGS, 4, call),
+        Op::Fsgetxattr { fd } => asked(nr::ioctl, fd.raw(), FS_IOC_FSGETXATTR, 4, call),
+        Op::Fionread { fd } => asked(nr::ioctl, fd.raw(), FIONREAD, 4, call),
+        Op::Fioqsize { fd } => asked(nr::ioctl, fd.raw(), FIOQSIZE, 8, call),
+        Op::GetRwHint { fd } => asked(nr::fcntl, fd.raw(), F_GET_RW_HINT, 8, call),
+        Op::FileGetattr { dirfd, path, size, flags } => {
+            let mut frame = Frame::new();
+            dirfd.lower(&mut frame);
+            path.lower(&mut frame);
+            // More than any size that is not refused.
+            frame.room(8192);
+            [size.0 as u64, flags.0].into_iter().for_each(|word| frame.int(word));
+            match call(&mut frame, nr::file_getattr) {
+                Ok(_) => Outcome::Number(half_pair(frame.out()) as i64),
+                Err(errno) => Outcome::Error(errno),
+            }
+        }
         Op::Getlk { fd, command, lock } => getlk(fd.raw(), command.0, lock, call),
         Op::Statfs { path, space } => statfs(nr::statfs, |frame| path.lower(frame), *space, call),
         Op::Fstatfs { fd, space } => statfs(nr::fstatfs, |frame| fd.lower(frame), *space, call),
@@ -153,15 +169,22 @@ pub(crate) fn statfs_text(what: [u64; 4], room: [u64; 4], space: Int) -> Vec<u8>
     .into_bytes()
 }
 
-/// ioctl(2) `FS_IOC_GETFLAGS`.
-fn getflags(fd: i32, call: Caller<'_>) -> Outcome {
-    const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
+const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
+const FS_IOC_FSGETXATTR: u64 = 0x801c_581f;
+const FIONREAD: u64 = 0x541b;
+const FIOQSIZE: u64 = 0x5460;
+const F_GET_RW_HINT: u64 = 1035;
+
+/// What ioctl(2) or fcntl(2) stores for this command: a number of 4 bytes, which may be negative, or of 8.
+fn asked(number: Nr, fd: i32, command: u64, bytes: usize, call: Caller<'_>) -> Outcome {
     let mut frame = Frame::new();
     frame.int(i64::from(fd) as u64);
-    frame.int(FS_IOC_GETFLAGS);
-    frame.room(8);
-    match call(&mut frame, nr::ioctl) {
-        Ok(_) => Outcome::Number(i64::from(word(&frame.out()[..4]))),
+    frame.int(command);
+    // As much as any of them stores.
+    frame.room(32);
+    match call(&mut frame, number) {
+        Ok(_) if bytes == 4 => Outcome::Number(i64::from(word(&frame.out()[..4]) as i32)),
+        Ok(_) => Outcome::Number(half_pair(frame.out()) as i64),
         Err(errno) => Outcome::Error(errno),
     }
 }

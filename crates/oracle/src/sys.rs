@@ -72,6 +72,8 @@ calls! {
     fdatasync = libc::SYS_fdatasync; syncfs = libc::SYS_syncfs;
     fstatfs = libc::SYS_fstatfs; statfs = libc::SYS_statfs;
     setns = libc::SYS_setns; gettid = libc::SYS_gettid;
+    preadv2 = libc::SYS_preadv2; pwritev2 = libc::SYS_pwritev2; sendfile = libc::SYS_sendfile;
+    file_getattr = 468; file_setattr = 469;
     setrlimit = libc::SYS_setrlimit; getrlimit = libc::SYS_getrlimit;
 }
 
@@ -537,6 +539,13 @@ pub(crate) mod c {
     pub(crate) fn create(options: &rcuwalk_options) -> i64 {
         // SAFETY: nothing is written through the pointer.
         unsafe { door::rcuwalk_create(options) }
+    }
+
+    /// Changes a setting of a file system.
+    pub(crate) fn set_sysctl(vfs: i64, name: &str, value: u64) -> i32 {
+        let name = [name.as_bytes(), &[0]].concat();
+        // SAFETY: nothing is written through the pointer.
+        unsafe { door::rcuwalk_sysctl_set(vfs, name.as_ptr().cast(), value) }
     }
 
     /// A task of root's.

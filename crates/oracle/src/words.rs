@@ -149,6 +149,24 @@ words! {
     /// Commands of fcntl(2) with an integer argument.
     FcntlCommand "fcntl command" {
         F_DUPFD = 0, F_GETFD = 1, F_SETFD = 2, F_GETFL = 3, F_SETFL = 4, F_DUPFD_CLOEXEC = 1030,
+        F_SETSIG = 10, F_GETSIG = 11, F_DUPFD_QUERY = 1027, F_CREATED_QUERY = 1028, F_SET_RW_HINT = 1036,
+    }
+
+    /// Commands of ioctl(2) with an integer argument.
+    IoctlCommand "ioctl command" { FICLONE = 0x4004_9409 }
+
+    /// Flags of preadv2(2) and pwritev2(2).
+    RwFlags "transfer flags" {
+        RWF_HIPRI = 1, RWF_DSYNC = 2, RWF_SYNC = 4, RWF_NOWAIT = 8, RWF_APPEND = 0x10, RWF_NOAPPEND = 0x20,
+        RWF_ATOMIC = 0x40, RWF_DONTCACHE = 0x80, RWF_NOSIGNAL = 0x100,
+    }
+
+    /// Attributes of file_setattr(2).
+    XFlags "attribute flags" {
+        FS_XFLAG_REALTIME = 1, FS_XFLAG_PREALLOC = 2, FS_XFLAG_IMMUTABLE = 8, FS_XFLAG_APPEND = 0x10,
+        FS_XFLAG_SYNC = 0x20, FS_XFLAG_NOATIME = 0x40, FS_XFLAG_NODUMP = 0x80, FS_XFLAG_PROJINHERIT = 0x200,
+        FS_XFLAG_EXTSIZE = 0x800, FS_XFLAG_EXTSZINHERIT = 0x1000, FS_XFLAG_DAX = 0x8000,
+        FS_XFLAG_COWEXTSIZE = 0x10000, FS_XFLAG_HASATTR = 0x8000_0000_u32,
     }
 
     /// Operation of flock(2).

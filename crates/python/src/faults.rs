@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What rules can name: each call of `os` under the name of the system call that does it, whatever variant is used. `fstat` is
 /// one of its own, because opening a file makes it.
-pub(crate) const CALLS: [&str; 44] = [
+pub(crate) const CALLS: [&str; 45] = [
     "access",
     "chdir",
     "chmod",
@@ -42,6 +42,7 @@ pub(crate) const CALLS: [&str; 44] = [
     "removexattr",
     "rename",
     "rmdir",
+    "sendfile",
     "setflags",
     "setxattr",
     "stat",

@@ -76,6 +76,18 @@ WORDS = {
     "F_GETFL": 3,
     "F_SETFL": 4,
     "F_DUPFD_CLOEXEC": 1030,
+    "F_SETSIG": 10,
+    "F_GETSIG": 11,
+    "F_CREATED_QUERY": 1028,
+    "RWF_HIPRI": 1,
+    "RWF_DSYNC": 2,
+    "RWF_SYNC": 4,
+    "RWF_NOWAIT": 8,
+    "RWF_APPEND": 0x10,
+    "RWF_NOAPPEND": 0x20,
+    "RWF_ATOMIC": 0x40,
+    "RWF_DONTCACHE": 0x80,
+    "RWF_NOSIGNAL": 0x100,
     "FALLOC_FL_KEEP_SIZE": 1,
     "FALLOC_FL_PUNCH_HOLE": 2,
     "FALLOC_FL_COLLAPSE_RANGE": 8,
@@ -740,6 +752,17 @@ def _getcwd(task, call):
     return task.getcwdb()
 
 
+def _preadv2(task, call):
+    buffers = [bytearray(size) for size in call["buffers"]]
+    read = task.preadv(call["fd"], buffers, call.get("offset", -1), word(call.get("flags", 0)))
+    return b"".join(buffers)[:read]
+
+
+def _pwritev2(task, call):
+    pieces = [data(piece) for piece in call["data"]]
+    return task.pwritev(call["fd"], pieces, call.get("offset", -1), word(call.get("flags", 0)))
+
+
 def _ids(*names):
     return lambda task, call: getattr(task, call["op"])(*(ident(call[name]) for name in names))
 
@@ -748,6 +771,7 @@ CALLS = {
     "bytes": {
         "read": _read,
         "pread": lambda t, c: t.pread(c["fd"], _count(c), c["offset"]),
+        "preadv2": _preadv2,
         "readlink": _readlink,
         "readlinkat": _readlink,
         "getcwd": _getcwd,
@@ -771,6 +795,8 @@ CALLS = {
     "number": {
         "write": lambda t, c: t.write(c["fd"], data(c["data"])),
         "pwrite": lambda t, c: t.pwrite(c["fd"], data(c["data"]), c["offset"]),
+        "pwritev2": _pwritev2,
+        "sendfile": lambda t, c: t.sendfile(c["to"], c["from"], c.get("offset"), c["length"]),
         "lseek": lambda t, c: t.lseek(c["fd"], c["offset"], word(c["whence"])),
         "umask": lambda t, c: t.umask(mode_of(c["mask"])),
         "fcntl": lambda t, c: t.fcntl(c["fd"], word(c["command"]), c.get("arg", 0)),
@@ -1034,7 +1060,7 @@ class Row:
 
     def one(self, task, name, call):
         known = self.descriptors[name] | {"AT_FDCWD": AT_FDCWD}
-        for key in DESCRIPTORS:
+        for key in DESCRIPTORS + (("to", "from") if call["op"] == "sendfile" else ()):
             if isinstance(dict.get(call, key), str):
                 call[key] = known[dict.get(call, key)]
         if isinstance(dict.get(call, "attr"), dict) and isinstance(call["attr"].get("userns"), str):

@@ -56,6 +56,7 @@ pub use base::uapi::{Dirent, OpenHow, Stat, Statx, Timespec};
 #[doc(hidden)]
 pub use base::variants::{NameBuffer, SearchCheck, Variants};
 pub use base::{errno, uapi};
+pub use calls::fileattr::FileAttr;
 pub use calls::locks::Flock;
 pub use calls::namespace::MountAttr;
 pub use calls::procfs::ProcFile;

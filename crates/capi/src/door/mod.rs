@@ -44,7 +44,7 @@ use rcuwalk::perm::Protected;
 use rcuwalk::syscall::{Event, UserMemory};
 use rcuwalk::uapi::{NGROUPS_MAX, PATH_MAX};
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Errno, Exec, ProcFile, Result, Vfs};
+use rcuwalk::{Errno, Exec, ProcFile, Result, Sysctl, Vfs};
 use rcuwalk_host::{ImportError, ImportOptions, Progress};
 
 use crate::gate::{enter, lock};
@@ -59,7 +59,7 @@ pub type rcuwalk_handle = i64;
 pub struct rcuwalk_options {
     /// Most objects (inodes, and names) it can hold; 0 for 16,777,216, which only reserves addresses.
     pub capacity: u32,
-    /// fs.protected_symlinks: 0 or 1.
+    /// fs.protected_symlinks: 0 or 1. rcuwalk_sysctl_set changes this and the next three later.
     pub protected_symlinks: u8,
     /// fs.protected_hardlinks: 0 or 1.
     pub protected_hardlinks: u8,
@@ -281,6 +281,30 @@ pub unsafe extern "C" fn rcuwalk_create(options: *const rcuwalk_options) -> rcuw
 #[unsafe(no_mangle)]
 pub extern "C" fn rcuwalk_destroy(object: rcuwalk_handle) -> c_int {
     enter(|| handle::remove(object).map(|_| 0)) as c_int
+}
+
+/// The setting of this name, as sysctl(8) writes it.
+fn sysctl(name: *const c_char) -> Result<Sysctl> {
+    let mut bytes = [0; 64];
+    let len = own_memory().strncpy_from_user(&mut bytes, name as u64)?;
+    std::str::from_utf8(&bytes[..len]).ok().and_then(Sysctl::named).ok_or(Errno::ENOENT)
+}
+
+/// The value of a setting of the file system `vfs`, named as sysctl(8) writes it: fs.protected_symlinks,
+/// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max.
+///
+/// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT (no such setting).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rcuwalk_sysctl_get(vfs: rcuwalk_handle, name: *const c_char) -> i64 {
+    enter(|| Ok(handle::vfs(vfs)?.sysctl(sysctl(name)?) as i64))
+}
+
+/// Changes a setting, for all tasks of the file system from now on.
+///
+/// Errors: as rcuwalk_sysctl_get; -EINVAL (a value out of range).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rcuwalk_sysctl_set(vfs: rcuwalk_handle, name: *const c_char, value: u64) -> c_int {
+    enter(|| handle::vfs(vfs)?.set_sysctl(sysctl(name)?, value).map(|()| 0)) as c_int
 }
 
 /// Imports a directory of the running machine, or a tar archive (plain, gzip or zstd), into the empty file system `vfs`.

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 
 use crate::args::{
-    CapRoom, CapSets, Data, Dev, Fd, How, Id, IdList, IdMap, Int, Limit, LockRange, Mem, MountAttr, Name,
-    Offset, Pieces, Room, Rooms, SetFlags, Struct, ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs,
-    XattrRoom,
+    Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Hint, How, Id, IdList, IdMap, Int, Limit,
+    LockRange, Mem, MountAttr, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset, Struct, ThreeIds,
+    Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
 };
 use crate::backend::World;
 use crate::fuzz::compare::FileSystem;
@@ -22,9 +22,9 @@ use crate::text;
 use crate::tree::{Contents, Entry, Object};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, CapSet, Capability, CloneFlags, FallocateMode, FcntlCommand,
-    FlockOperation, InodeFlags, LockCommand, LockKind, Mode, MountAttributes, MountFlags, MoveMountFlags,
-    OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, ResolveFlags, Resource, Securebits, StatxMask,
-    UmountFlags, UnshareFlags, Whence, XattrFlags,
+    FlockOperation, InodeFlags, IoctlCommand, LockCommand, LockKind, Mode, MountAttributes, MountFlags,
+    MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, ResolveFlags, Resource, RwFlags,
+    Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XFlags, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.
@@ -816,7 +816,7 @@ impl Generator {
             // What goes through a FIFO is not the engine's business.
             return Op::Pread { fd, count: Room::of(1), offset: Int(0) };
         }
-        match self.rng.below(17) {
+        match self.rng.below(19) {
             0 => Op::Read { fd, count: self.room(&[0, 1, 2, 5, 9]) },
             1 => Op::Pread { fd, count: self.room(&[100]), offset: self.offset() },
             2 => Op::Write { fd, data },
@@ -847,7 +847,9 @@ impl Generator {
                 _ => Op::Dup3 { fd, newfd: Fd::Raw(self.rng.below(8) as i32), flags: OpenFlags(0) },
             },
             10 => Op::Getdents { fd, room: Room::of(65536) },
-            16 if self.raw => self.vectored(fd),
+            16 => self.vectored(fd),
+            17 => self.send(fd),
+            18 => self.ask(fd),
             11 if self.file_system == FileSystem::Tmpfs && self.rng.chance(30) => {
                 if self.rng.chance(30) {
                     return Op::Getflags { fd };
@@ -889,10 +891,30 @@ impl Generator {
         }
     }
 
+    /// The flags of a transfer; ext4 has some that tmpfs has not.
+    fn rw_flags(&mut self) -> RwFlags {
+        let common = self.some_of(&[1, 2, 4, 0x10, 0x20]);
+        let others = match self.file_system {
+            FileSystem::Tmpfs if self.rng.chance(20) => 1 << self.rng.below(12),
+            _ => 0,
+        };
+        RwFlags(common | others)
+    }
+
     /// A transfer through several buffers.
     fn vectored(&mut self, fd: Fd) -> Op {
         let pieces = 2 + self.rng.below(2);
         let (reads, positioned) = (self.rng.chance(50), self.rng.chance(50));
+        if self.rng.chance(50) {
+            let offset = SplitOffset(if positioned { self.offset().0 } else { -1 });
+            let flags = self.rw_flags();
+            if reads {
+                let buffers = Rooms((0..pieces).map(|_| self.room(&[0, 1, 3, 100, 5000])).collect());
+                return Op::Preadv2 { fd, buffers, offset, flags };
+            }
+            let data = Pieces((0..pieces).map(|_| self.data()).collect());
+            return Op::Pwritev2 { fd, data, offset, flags };
+        }
         if reads {
             let buffers = Rooms((0..pieces).map(|_| self.room(&[0, 1, 3, 100, 5000])).collect());
             return match positioned {
@@ -905,6 +927,57 @@ impl Generator {
             true => Op::Pwritev { fd, data, offset: self.offset() },
             false => Op::Writev { fd, data },
         }
+    }
+
+    /// Sends one file to another. From a file to itself the kernel copies what it has written a moment ago, or not, as the
+    /// processor's copy goes.
+    fn send(&mut self, from: Fd) -> Op {
+        let to = self.fd();
+        let path = |fd: &Fd| {
+            self.open[self.task].iter().find(|known| Fd::Raw(known.fd) == *fd).map(|known| &known.path)
+        };
+        if path(&from).is_some() && path(&from) == path(&to) {
+            return Op::DupfdQuery { fd: from, command: FcntlCommand(1027), other: to };
+        }
+        let offset =
+            *self.rng.pick(&[None, None, Some(0), Some(1), Some(5000), Some(-1), Some(self.last_offset())]);
+        let length = Int(*self.rng.pick(&[0, 1, 3, 100, 5000]));
+        Op::Sendfile { to, from, offset: Offset(offset), length }
+    }
+
+    /// Asks an open file for one thing or other, or sets it.
+    fn ask(&mut self, fd: Fd) -> Op {
+        let tmpfs = self.file_system == FileSystem::Tmpfs;
+        let command = |command: i32| FcntlCommand(command as u64);
+        match self.rng.below(12) {
+            0 => Op::DupfdQuery { fd, command: command(1027), other: self.fd() },
+            1 => Op::Fcntl { fd, command: command(1028), arg: Int(0) },
+            2 => Op::Fcntl { fd, command: command(11), arg: Int(0) },
+            3 => Op::Fcntl { fd, command: command(10), arg: Int(*self.rng.pick(&[0, 10, 64, 65, -1])) },
+            4 => Op::GetRwHint { fd },
+            5 => Op::SetRwHint { fd, command: command(1036), hint: Hint(self.rng.below(8) as i64) },
+            6 if tmpfs => Op::Ficlone { fd, command: IoctlCommand(0x4004_9409), from: self.fd() },
+            7 if tmpfs => Op::Fioqsize { fd },
+            8 if tmpfs => Op::Fsgetxattr { fd },
+            9 if tmpfs => Op::Fssetxattr { fd, attr: Fsxattr(self.file_attr()) },
+            10 if tmpfs => {
+                let (dirfd, path) = self.at(Want::Any);
+                let flags = self.at_flags(&[libc::AT_SYMLINK_NOFOLLOW as u64, libc::AT_EMPTY_PATH as u64]);
+                if self.rng.chance(40) {
+                    return Op::FileGetattr { dirfd, path, size: Int(24), flags };
+                }
+                Op::FileSetattr { dirfd, path, attr: self.file_attr(), size: Int(24), flags }
+            }
+            _ => Op::Fionread { fd },
+        }
+    }
+
+    /// Attributes, of which most are none of tmpfs's.
+    fn file_attr(&mut self) -> Attributes {
+        let flags =
+            if self.rng.chance(70) { self.some_of(&[8, 0x10, 0x40, 0x80]) } else { 1 << self.rng.below(33) };
+        let mut odd = || if self.rng.chance(5) { 5 } else { 0 };
+        Attributes { xflags: XFlags(flags), extsize: odd(), projid: odd(), cowextsize: odd() }
     }
 
     /// A lock that nobody waits for.

@@ -373,8 +373,3 @@ class Task(_rcuwalk.Task):
                 view = view[self.write(fd, view) :]
         finally:
             self.close(fd)
-
-    def sendfile(self, out_fd: int, in_fd: int, offset: int | None, count: int) -> int:
-        """`os.sendfile`, from file to file."""
-        data = self.read(in_fd, count) if offset is None else self.pread(in_fd, count, offset)
-        return self.write(out_fd, data) if data else 0

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rcuwalk::uapi::{O_CLOEXEC, SEEK_CUR};
 use rcuwalk::{Errno, OpenHow, Result, Task};
+use std::io::{IoSlice, IoSliceMut};
 
 /// From this many bytes on, copying them is worth giving the interpreter lock back.
 const LONG: usize = 1 << 14;
@@ -26,12 +27,17 @@ fn available(task: &Task, fd: i32, wanted: usize, offset: Option<i64>) -> usize 
     }
 }
 
+/// Room for that many bytes.
+fn room_for(bytes: usize) -> Result<Vec<u8>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| Errno::ENOMEM)?;
+    room.resize(bytes, 0);
+    Ok(room)
+}
+
 /// Reads up to `wanted` bytes.
 fn read_some(task: &Task, fd: i32, wanted: usize, offset: Option<i64>) -> Result<Vec<u8>> {
-    let mut data = Vec::new();
-    let room = available(task, fd, wanted, offset);
-    data.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
-    data.resize(room, 0);
+    let mut data = room_for(available(task, fd, wanted, offset))?;
     let n = match offset {
         Some(offset) => task.pread(fd, &mut data, offset)?,
         None => task.read(fd, &mut data)?,
@@ -54,6 +60,20 @@ impl PyTask {
 
     /// Writes, without the interpreter lock.
     fn put(&self, py: Python<'_>, fd: i32, data: &[u8], offset: Option<i64>) -> PyResult<usize> {
+        self.put_with(py, fd, data, |task, fd, data| match offset {
+            Some(offset) => task.pwrite(fd, data, offset),
+            None => task.write(fd, data),
+        })
+    }
+
+    /// [`put`](Self::put) by `write`.
+    fn put_with(
+        &self,
+        py: Python<'_>,
+        fd: i32,
+        data: &[u8],
+        write: impl FnOnce(&Task, i32, &[u8]) -> Result<usize> + Send,
+    ) -> PyResult<usize> {
         let fd = self.fd_in(fd);
         let written = py.detach(|| {
             let _gate = gate::enter();
@@ -63,33 +83,38 @@ impl PyTask {
                 true => faults.check(&task, "write", &[Object::Fd(fd)], data.len())?,
                 false => data.len(),
             };
-            match offset {
-                Some(offset) => task.pwrite(fd, &data[..fit], offset),
-                None => task.write(fd, &data[..fit]),
-            }
+            write(&task, fd, &data[..fit])
         });
         written.plain(py)
     }
 
-    /// Fills buffers one after the other until one comes back short.
+    /// Fills buffers one after the other, from the position on for an offset of -1.
     fn get_all(
         &self,
         py: Python<'_>,
         fd: i32,
         rooms: &Bound<'_, PyAny>,
-        offset: Option<i64>,
+        offset: i64,
+        flags: i32,
     ) -> PyResult<usize> {
-        let mut total = 0;
-        for room in rooms.try_iter()? {
-            let room = Room::new(&room?)?;
-            let data = self.get(py, fd, room.len(), offset.map(|at| at + total as i64))?;
-            room.fill(&data)?;
-            total += data.len();
-            if data.len() < room.len() {
-                break;
-            }
+        let rooms: Vec<Room<'_>> =
+            rooms.try_iter()?.map(|room| Room::new(&room?)).collect::<PyResult<_>>()?;
+        let wanted = rooms.iter().map(Room::len).fold(0, usize::saturating_add);
+        let fd = self.fd_in(fd);
+        let read = self.change(py, "read", &[Object::Fd(fd)], |task| {
+            let mut data = room_for(available(task, fd, wanted, (offset != -1).then_some(offset)))?;
+            let n = task.preadv2(fd, &mut [IoSliceMut::new(&mut data)], offset, flags)?;
+            data.truncate(n);
+            Ok(data)
+        });
+        let data = read.plain(py)?;
+        let mut rest = &data[..];
+        for room in &rooms {
+            let (filled, behind) = rest.split_at(rest.len().min(room.len()));
+            room.fill(filled)?;
+            rest = behind;
         }
-        Ok(total)
+        Ok(data.len())
     }
 
     /// The bytes of several buffers.
@@ -180,10 +205,10 @@ impl PyTask {
 
     /// `os.readv`
     fn readv(&self, py: Python<'_>, fd: i32, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
-        self.get_all(py, fd, buffers, None)
+        self.get_all(py, fd, buffers, -1, 0)
     }
 
-    /// `os.preadv`
+    /// `os.preadv`: from the position on for an offset of -1, as the kernel has it.
     #[pyo3(signature = (fd, buffers, offset, flags=0))]
     fn preadv(
         &self,
@@ -193,9 +218,7 @@ impl PyTask {
         offset: i64,
         flags: i32,
     ) -> PyResult<usize> {
-        // RWF_* hint at how, never at what.
-        let _ = flags;
-        self.get_all(py, fd, buffers, Some(offset))
+        self.get_all(py, fd, buffers, offset, flags)
     }
 
     /// `os.write`
@@ -213,7 +236,7 @@ impl PyTask {
         self.put(py, fd, &PyTask::joined(buffers)?, None)
     }
 
-    /// `os.pwritev`
+    /// `os.pwritev`: at the position for an offset of -1.
     #[pyo3(signature = (fd, buffers, offset, flags=0))]
     fn pwritev(
         &self,
@@ -223,8 +246,9 @@ impl PyTask {
         offset: i64,
         flags: i32,
     ) -> PyResult<usize> {
-        let _ = flags;
-        self.put(py, fd, &PyTask::joined(buffers)?, Some(offset))
+        self.put_with(py, fd, &PyTask::joined(buffers)?, |task, fd, data| {
+            task.pwritev2(fd, &[IoSlice::new(data)], offset, flags)
+        })
     }
 
     /// `os.lseek`
@@ -242,6 +266,25 @@ impl PyTask {
     fn posix_fadvise(&self, py: Python<'_>, fd: i32, offset: i64, length: i64, advice: i32) -> PyResult<()> {
         let _ = (offset, length, advice);
         self.on(py, "fadvise", fd, |task, fd| task.fstat(fd).map(drop))
+    }
+
+    /// `os.sendfile`
+    fn sendfile(
+        &self,
+        py: Python<'_>,
+        out_fd: i32,
+        in_fd: i32,
+        offset: Option<i64>,
+        count: isize,
+    ) -> PyResult<usize> {
+        let (to, from) = (self.fd_in(out_fd), self.fd_in(in_fd));
+        let mut offset = offset;
+        // A count that is no size is too large for any file.
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let sent = self.change(py, "sendfile", &[Object::Fd(to), Object::Fd(from)], |task| {
+            task.sendfile(to, from, offset.as_mut(), count)
+        });
+        sent.plain(py)
     }
 
     /// `os.copy_file_range`

@@ -45,6 +45,12 @@ constants! { i32:
     F_SETFL = 4, "fcntl: set the file status flags.";
     F_DUPFD_CLOEXEC = 1030, "fcntl: `F_DUPFD` with `FD_CLOEXEC` set.";
     FD_CLOEXEC = 1, "Descriptor flag: close on execve.";
+    F_SETSIG = 10, "fcntl: which signal tells that input or output is possible; 0 for the usual one.";
+    F_GETSIG = 11, "fcntl: which signal that is.";
+    F_DUPFD_QUERY = 1027, "fcntl: whether the argument is a duplicate of the descriptor.";
+    F_CREATED_QUERY = 1028, "fcntl: whether opening the descriptor created the file.";
+    F_GET_RW_HINT = 1035, "fcntl: how long what is written to the inode is expected to live.";
+    F_SET_RW_HINT = 1036, "fcntl: says how long, `RWH_*`.";
 }
 
 constants! { u64:
@@ -90,6 +96,29 @@ constants! { i32:
     FALLOC_FL_WRITE_ZEROES = 0x80, "fallocate: write zeros.";
     XATTR_CREATE = 1, "setxattr: fail if the attribute exists.";
     XATTR_REPLACE = 2, "setxattr: fail if the attribute is missing.";
+}
+
+// preadv2(2), pwritev2(2)
+
+constants! { i32:
+    RWF_HIPRI = 0x1, "preadv2: poll for the end of it; no effect here.";
+    RWF_DSYNC = 0x2, "pwritev2: as `O_DSYNC`.";
+    RWF_SYNC = 0x4, "pwritev2: as `O_SYNC`.";
+    RWF_NOWAIT = 0x8, "preadv2: fail instead of waiting; not on tmpfs.";
+    RWF_APPEND = 0x10, "pwritev2: as `O_APPEND`.";
+    RWF_NOAPPEND = 0x20, "pwritev2: as without `O_APPEND`.";
+    RWF_ATOMIC = 0x40, "pwritev2: all or nothing; not on tmpfs.";
+    RWF_DONTCACHE = 0x80, "preadv2: leave nothing in the cache; not on tmpfs.";
+    RWF_NOSIGNAL = 0x100, "pwritev2: no SIGPIPE; no effect here.";
+}
+
+constants! { u64:
+    RWH_WRITE_LIFE_NOT_SET = 0, "F_SET_RW_HINT: nothing is known.";
+    RWH_WRITE_LIFE_NONE = 1, "F_SET_RW_HINT: no expectation.";
+    RWH_WRITE_LIFE_SHORT = 2, "F_SET_RW_HINT: short.";
+    RWH_WRITE_LIFE_MEDIUM = 3, "F_SET_RW_HINT: medium.";
+    RWH_WRITE_LIFE_LONG = 4, "F_SET_RW_HINT: long.";
+    RWH_WRITE_LIFE_EXTREME = 5, "F_SET_RW_HINT: as good as for ever.";
 }
 
 constants! { u32:
@@ -218,6 +247,29 @@ constants! { u32:
     FS_APPEND_FL = 0x20, "FS_IOC_SETFLAGS: contents may only be appended to, names only be added (chattr +a).";
     FS_NODUMP_FL = 0x40, "FS_IOC_SETFLAGS: not to be dumped (chattr +d).";
     FS_NOATIME_FL = 0x80, "FS_IOC_SETFLAGS: the access time does not change (chattr +A).";
+}
+
+constants! { u32:
+    FS_SYNC_FL = 0x8, "FS_IOC_SETFLAGS: written at once; not on tmpfs.";
+    FS_DAX_FL = 0x0200_0000, "FS_IOC_SETFLAGS: direct access; not on tmpfs.";
+    FS_PROJINHERIT_FL = 0x2000_0000, "FS_IOC_SETFLAGS: names made here are of the project; not on tmpfs.";
+    FS_XFLAG_REALTIME = 0x1, "file_setattr: on the realtime device; not on tmpfs.";
+    FS_XFLAG_PREALLOC = 0x2, "file_setattr: shown only; ignored.";
+    FS_XFLAG_IMMUTABLE = 0x8, "file_setattr: `FS_IMMUTABLE_FL`.";
+    FS_XFLAG_APPEND = 0x10, "file_setattr: `FS_APPEND_FL`.";
+    FS_XFLAG_SYNC = 0x20, "file_setattr: `FS_SYNC_FL`.";
+    FS_XFLAG_NOATIME = 0x40, "file_setattr: `FS_NOATIME_FL`.";
+    FS_XFLAG_NODUMP = 0x80, "file_setattr: `FS_NODUMP_FL`.";
+    FS_XFLAG_RTINHERIT = 0x100, "file_setattr: files made here are on the realtime device; not on tmpfs.";
+    FS_XFLAG_PROJINHERIT = 0x200, "file_setattr: `FS_PROJINHERIT_FL`.";
+    FS_XFLAG_NOSYMLINKS = 0x400, "file_setattr: no links are made here; not on tmpfs.";
+    FS_XFLAG_EXTSIZE = 0x800, "file_setattr: `extsize` counts for a file.";
+    FS_XFLAG_EXTSZINHERIT = 0x1000, "file_setattr: `extsize` counts for files made here.";
+    FS_XFLAG_NODEFRAG = 0x2000, "file_setattr: not to be defragmented; not on tmpfs.";
+    FS_XFLAG_FILESTREAM = 0x4000, "file_setattr: files made here lie together; not on tmpfs.";
+    FS_XFLAG_DAX = 0x8000, "file_setattr: `FS_DAX_FL`.";
+    FS_XFLAG_COWEXTSIZE = 0x1_0000, "file_setattr: `cowextsize` counts.";
+    FS_XFLAG_HASATTR = 0x8000_0000, "file_setattr: shown only; ignored.";
 }
 
 // statfs(2)

@@ -4,12 +4,14 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
+use crate::calls::transfer::Rwf;
 use crate::cred::Cred;
 use crate::dcache::Meta;
 use crate::dcache::inode::{Inode, Touch, flags};
 use crate::dcache::store::{Contents, FIRST_OFFSET, Namespace};
 use crate::file::File;
 use crate::kernel::Kernel;
+use crate::kernel::owners::FileRef;
 use crate::mount::Path;
 use crate::namei::{At, Lookup};
 use crate::perm::setattr;
@@ -169,9 +171,12 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF`, `ESPIPE` (an offset, and a fifo).
+    /// `EBADF`, `ESPIPE` (an offset, and a fifo), `EINVAL` (a namespace, which has nothing to read).
     pub(crate) fn may_transfer(&self, fd: i32, way: Way, offset: Option<i64>) -> Result<u64> {
-        let file = self.file_any(fd)?;
+        let file = match way {
+            Way::Read => self.file_to_read(fd)?,
+            Way::Write => self.file_any(fd)?,
+        };
         if file.mode.path && file.proc.is_none() {
             return Err(Errno::EBADF);
         }
@@ -182,6 +187,22 @@ impl Task {
             return Err(Errno::EBADF);
         }
         Ok(offset.map_or(file.pos.get(), |offset| offset as u64))
+    }
+
+    /// The open file behind `fd`, to read from.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EINVAL` (a namespace, which is open for reading and has nothing to read).
+    ///
+    /// Kernel: fs/read_write.c `vfs_read()`.
+    pub(crate) fn file_to_read(&self, fd: i32) -> Result<FileRef<'_>> {
+        let file = self.file_any(fd)?;
+        match &file.proc {
+            Some(_) if file.mode.read => Err(Errno::EINVAL),
+            _ if file.mode.path => Err(Errno::EBADF),
+            _ => Ok(file),
+        }
     }
 
     /// A file that `len` bytes at `offset` may be read from or written to: not a directory, not a special file, and not
@@ -204,12 +225,12 @@ impl Task {
     }
 
     /// No bytes of a fifo can be read and written without anybody at its other end.
-    fn nothing_of_a_fifo(&self, file: &File, allowed: bool, len: usize) -> bool {
+    pub(crate) fn nothing_of_a_fifo(&self, file: &File, allowed: bool, len: usize) -> bool {
         allowed && len == 0 && self.kernel.store.inode(file.inode).attr().mode & S_IFMT == S_IFIFO
     }
 
     /// A fifo has no positions; that is told before whether it may be read or written.
-    fn positioned(&self, file: &File) -> Result<()> {
+    pub(crate) fn positioned(&self, file: &File) -> Result<()> {
         let mode = self.kernel.store.inode(file.inode).attr().mode;
         if mode & S_IFMT == S_IFIFO { Err(Errno::ESPIPE) } else { Ok(()) }
     }
@@ -218,10 +239,10 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// `EBADF` (not open for reading), `EINVAL` (beyond the last offset there can be), `EISDIR`, `ENODATA` (the file was imported without its contents), `EAGAIN` (a fifo,
+    /// `EBADF` (not open for reading), `EINVAL` (beyond the last offset there can be; a namespace), `EISDIR`, `ENODATA` (the file was imported without its contents), `EAGAIN` (a fifo,
     /// which carries nothing here).
     pub fn read(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
-        let file = self.file(fd)?;
+        let file = self.file_to_read(fd)?;
         if self.nothing_of_a_fifo(&file, file.mode.read, buf.len()) {
             return Ok(0);
         }
@@ -239,7 +260,7 @@ impl Task {
     /// As [`read`](Self::read); `EINVAL` (negative offset), `ESPIPE` (a fifo).
     pub fn pread(&self, fd: i32, buf: &mut [u8], offset: i64) -> Result<usize> {
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
-        let file = self.file(fd)?;
+        let file = self.file_to_read(fd)?;
         self.positioned(&file)?;
         self.regular(&file, Way::Read, offset, buf.len())?;
         self.kernel.read_at(&file, buf, offset)
@@ -253,15 +274,7 @@ impl Task {
     /// that [`open_proc`](Self::open_proc) opened: `EINVAL` (what is written, or a second write), `EPERM` (there is a map
     /// already; opener or writer may not map these ids).
     pub fn write(&self, fd: i32, data: &[u8]) -> Result<usize> {
-        let Ok(file) = self.file(fd) else { return self.write_node(fd, data) };
-        if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
-            return Ok(0);
-        }
-        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        self.regular(&file, Way::Write, file.pos.get(), data.len())?;
-        let (n, end) = self.write_at(&file, data, file.pos.get())?;
-        file.pos.set(end);
-        Ok(n)
+        self.write_with(fd, data, None, Rwf::default())
     }
 
     /// Writes at byte `offset`, or at the end with `O_APPEND`; the position stays.
@@ -270,19 +283,38 @@ impl Task {
     ///
     /// As [`write`](Self::write); `EINVAL` (negative offset), `ESPIPE` (a fifo).
     pub fn pwrite(&self, fd: i32, data: &[u8], offset: i64) -> Result<usize> {
+        self.write_with(fd, data, Some(offset), Rwf::default())
+    }
+
+    /// Writes at the position of `fd`, or at byte `offset`.
+    pub(crate) fn write_with(&self, fd: i32, data: &[u8], offset: Option<i64>, rwf: Rwf) -> Result<usize> {
+        let Some(offset) = offset else { return self.write_on(fd, data, rwf) };
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let Ok(file) = self.file(fd) else { return Err(self.node_without_offsets(fd)) };
         self.positioned(&file)?;
         self.regular(&file, Way::Write, offset, data.len())?;
-        self.write_at(&file, data, offset).map(|(n, _)| n)
+        self.write_at(&file, data, offset, rwf).map(|(n, _)| n)
+    }
+
+    /// Writes at the position of `fd`, and advances it.
+    fn write_on(&self, fd: i32, data: &[u8], rwf: Rwf) -> Result<usize> {
+        let Ok(file) = self.file(fd) else { return self.write_node(fd, data) };
+        if self.nothing_of_a_fifo(&file, file.mode.write, data.len()) {
+            return Ok(0);
+        }
+        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
+        self.regular(&file, Way::Write, file.pos.get(), data.len())?;
+        let (n, end) = self.write_at(&file, data, file.pos.get(), rwf)?;
+        file.pos.set(end);
+        Ok(n)
     }
 
     /// Gives the bytes written and where they end.
-    pub(crate) fn write_at(&self, file: &File, data: &[u8], offset: u64) -> Result<(usize, u64)> {
+    pub(crate) fn write_at(&self, file: &File, data: &[u8], offset: u64, rwf: Rwf) -> Result<(usize, u64)> {
         if data.is_empty() {
             return Ok((0, offset));
         }
-        self.change_at(file, offset, data.len(), |pages, budget, offset, room| {
+        self.change_at(file, offset, data.len(), rwf, |pages, budget, offset, room| {
             let n = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             let n = pages.write_at(budget, offset, &data[..n])?;
             Ok((n, offset + n as u64))
@@ -291,7 +323,7 @@ impl Task {
 
     /// As [`write_at`](Self::write_at), of `len` zeros, of which it may write fewer for no reason.
     pub(crate) fn write_zeros_at(&self, file: &File, len: usize, offset: u64) -> Result<usize> {
-        self.change_at(file, offset, len, |pages, budget, offset, room| {
+        self.change_at(file, offset, len, Rwf::default(), |pages, budget, offset, room| {
             pages.write_zeros_at(budget, offset, room.min(len as u64)).map(|n| n as usize)
         })
     }
@@ -301,11 +333,11 @@ impl Task {
     /// # Errors
     ///
     /// As [`write`](Self::write).
-    pub(crate) fn write_fault(&self, fd: i32, offset: Option<i64>) -> Result<()> {
+    pub(crate) fn write_fault(&self, fd: i32, offset: Option<i64>, rwf: Rwf) -> Result<()> {
         let file = self.file(fd)?;
         let offset = offset.map_or(file.pos.get(), |offset| offset as u64);
         self.regular(&file, Way::Write, offset, 1)?;
-        self.change_at(&file, offset, 1, |pages, budget, offset, _| pages.write_fault_at(budget, offset))
+        self.change_at(&file, offset, 1, rwf, |pages, budget, offset, _| pages.write_fault_at(budget, offset))
     }
 
     /// Changes `len` bytes at most of what is at `offset`, or at the end with `O_APPEND`, where so many bytes have room before the limits.
@@ -314,10 +346,11 @@ impl Task {
         file: &File,
         offset: u64,
         len: usize,
+        rwf: Rwf,
         change: impl FnOnce(&mut FileData, &PageBudget, u64, u64) -> Result<R>,
     ) -> Result<R> {
         let flags = file.flags.get() as i32;
-        let append = flags & O_APPEND != 0;
+        let append = rwf.append.unwrap_or(flags & O_APPEND != 0);
         let limit = self.fsize_limit().min(MAX_FILE_SIZE);
         let kernel = &*self.kernel;
         let _room = kernel.watch.admit_contents(len as u64)?;
@@ -327,7 +360,7 @@ impl Task {
             let room = limit.checked_sub(offset).filter(|&room| room != 0).ok_or(Errno::EFBIG)?;
             change(pages, &contents.budget, offset, room)
         })?;
-        if flags & O_DSYNC != 0 {
+        if rwf.sync || flags & O_DSYNC != 0 {
             kernel.watch.sync()?;
         }
         Ok(changed)

@@ -2,7 +2,7 @@
 
 pub(crate) mod attr;
 pub(crate) mod dirops;
-mod fileattr;
+pub(crate) mod fileattr;
 pub(crate) mod io;
 pub(crate) mod locks;
 pub(crate) mod namespace;
@@ -11,4 +11,5 @@ pub(crate) mod procfs;
 mod space;
 mod stat;
 pub(crate) mod statfs;
+pub(crate) mod transfer;
 mod xattr;

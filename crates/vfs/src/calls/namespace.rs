@@ -721,7 +721,7 @@ impl Task {
             kernel.path_get(copy);
             Ok(copy)
         })?;
-        let mode = FileMode { read: false, write: false, path: true, writer: false, need_unmount: clone };
+        let mode = FileMode { path: true, need_unmount: clone, ..FileMode::default() };
         let inode = kernel.store.d_inode(path.dentry);
         let opening = Opening { path, inode, mode, flags: O_PATH as u32, proc: None };
         self.install(opening, flags & OPEN_TREE_CLOEXEC)

@@ -544,7 +544,7 @@ impl Task {
         let store = &self.kernel.store;
         let inode = store.d_inode(opened.path.dentry);
         let file_type = opened.file_type;
-        let mut mode = op.file_mode();
+        let mut mode = FileMode { created: opened.created, ..op.file_mode() };
         if file_type == S_IFIFO && !mode.path {
             self.open_fifo(inode, mode, op)?;
         } else if !mode.path && matches!(file_type, S_IFSOCK | S_IFCHR | S_IFBLK) {

@@ -126,7 +126,7 @@ impl Task {
         let opening = Opening {
             path: Path { mnt: ROOTFS_MOUNT, dentry },
             inode: kernel.store.d_inode(dentry),
-            mode: FileMode { path: true, write: writes, ..FileMode::default() },
+            mode: FileMode { path: true, read: !writes, write: writes, ..FileMode::default() },
             flags: (access | O_LARGEFILE) as u32,
             proc: Some(Arc::new(node)),
         };

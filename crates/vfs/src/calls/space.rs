@@ -10,8 +10,6 @@ use crate::dcache::inode::Inode;
 use crate::file::File;
 use crate::perm;
 use crate::task::Task;
-use crate::tmpfs::pages::PAGE_SIZE;
-use rcuwalk_sync::lock::PoisonError;
 
 /// What fallocate does, parsed from its mode. Others there are, but not for tmpfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,67 +129,94 @@ impl Task {
             return Err(Errno::EINVAL);
         }
         let count = self.may_copy(&from, &to, source, target, len)?;
-        let mut chunk = Vec::new();
-        let mut done = 0;
-        while done < count {
-            let (left, step) = (count - done, done as u64);
-            match self.copy_step(&from, &to, [source as u64 + step, target as u64 + step], left, &mut chunk) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
+        let done = self.copy_contents(&from, &to, source as u64, target as u64, count)?;
         for (file, offset, start) in [(&from, from_offset, source), (&to, to_offset, target)] {
             match offset {
                 Some(offset) => *offset = start + done as i64,
-                None => {
-                    let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-                    file.pos.set((start + done as i64) as u64);
-                }
+                None => file.set_pos(start + done as i64),
             }
         }
         Ok(done)
     }
 
-    /// Copies a part of `len` bytes; none at the end of the first file. Where that has no pages the other gets pages of zeros, as on
-    /// tmpfs, which take no memory.
-    fn copy_step(
-        &self,
-        from: &File,
-        to: &File,
-        [source, target]: [u64; 2],
-        len: usize,
-        chunk: &mut Vec<u8>,
-    ) -> Result<usize> {
-        let left = self.kernel.store.inode(from.inode).size.get().saturating_sub(source);
-        let zeros = self.kernel.zeros_at(from, source)?.min(left).min(len as u64) as usize;
-        if zeros >= PAGE_SIZE {
-            self.kernel.read_at(from, &mut [], source)?;
-            return self.write_zeros_at(to, zeros, target);
+    /// Kernel: fs/read_write.c `generic_file_rw_checks()`.
+    fn file_rw_checks(&self, from: &File, to: &File) -> Result<()> {
+        let [a, b] = [from, to].map(|file| self.kernel.store.read_inode(file.inode, Inode::attr).mode);
+        if s_isdir(a) || s_isdir(b) {
+            return Err(Errno::EISDIR);
         }
-        chunk.resize(len.min(1 << 16), 0);
-        let n = self.kernel.read_at(from, chunk, source)?;
-        self.write_at(to, &chunk[..n], target).map(|(n, _)| n)
+        if !s_isreg(a) || !s_isreg(b) {
+            return Err(Errno::EINVAL);
+        }
+        let forbidden = !from.mode.read || !to.mode.write || to.flags.get() as i32 & O_APPEND != 0;
+        if forbidden { Err(Errno::EBADF) } else { Ok(()) }
+    }
+
+    fn same_super(&self, from: &File, to: &File) -> bool {
+        let [a, b] = [from, to].map(|file| self.kernel.mount(file.path.mnt).sb.get());
+        a == b
+    }
+
+    /// `FICLONE` and `FICLONERANGE`: shares the contents of one open file with another. tmpfs cannot, so this never succeeds;
+    /// which error it is depends on the files.
+    ///
+    /// # Errors
+    ///
+    /// In this order: `EBADF`; `EXDEV` (another file system); `EISDIR`, `EINVAL` (not a regular file), `EBADF` (not open for
+    /// reading, for writing, or `O_APPEND`); `EOPNOTSUPP`.
+    ///
+    /// Kernel: fs/ioctl.c `ioctl_file_clone()`, fs/remap_range.c `vfs_clone_file_range()`.
+    pub fn ficlone(&self, fd: i32, from_fd: i32) -> Result<()> {
+        let (to, from) = (self.file(fd)?, self.file(from_fd)?);
+        if !self.same_super(&from, &to) {
+            return Err(Errno::EXDEV);
+        }
+        self.file_rw_checks(&from, &to)?;
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// `FIONREAD`: how many bytes of the file lie behind its position, as the `int` that the kernel answers with; 0 for a fifo,
+    /// which carries nothing here.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` (also for `O_PATH`), `ENOTTY` (neither file nor fifo).
+    ///
+    /// Kernel: fs/ioctl.c `file_ioctl()`, fs/pipe.c `pipe_ioctl()`.
+    pub fn fionread(&self, fd: i32) -> Result<i32> {
+        let file = self.file(fd)?;
+        let i = self.kernel.store.inode(file.inode);
+        match i.attr().mode & S_IFMT {
+            S_IFREG => Ok(i.size.get().wrapping_sub(file.pos.get()) as i32),
+            S_IFIFO => Ok(0),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    /// `FIOQSIZE`: how many bytes the file or directory occupies.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` (also for `O_PATH`), `ENOTTY` (neither file nor directory).
+    ///
+    /// Kernel: fs/ioctl.c `do_vfs_ioctl()`.
+    pub fn fioqsize(&self, fd: i32) -> Result<i64> {
+        let file = self.file(fd)?;
+        let stat = self.kernel.store.fill_kstat(file.inode, false);
+        match stat.mode & S_IFMT {
+            S_IFREG | S_IFDIR => Ok(stat.blocks as i64 * 512),
+            _ => Err(Errno::ENOTTY),
+        }
     }
 
     /// How much of `len` can be copied. Kernel: fs/read_write.c `generic_copy_file_checks()`.
     fn may_copy(&self, from: &File, to: &File, source: i64, target: i64, len: usize) -> Result<usize> {
         let store = &self.kernel.store;
-        let [a, b] = [from, to].map(|file| store.read_inode(file.inode, Inode::attr));
-        if s_isdir(a.mode) || s_isdir(b.mode) {
-            return Err(Errno::EISDIR);
-        }
-        if !s_isreg(a.mode) || !s_isreg(b.mode) {
-            return Err(Errno::EINVAL);
-        }
-        if !from.mode.read || !to.mode.write || to.flags.get() as i32 & O_APPEND != 0 {
-            return Err(Errno::EBADF);
-        }
-        if self.kernel.mount(from.path.mnt).sb.get() != self.kernel.mount(to.path.mnt).sb.get() {
+        self.file_rw_checks(from, to)?;
+        if !self.same_super(from, to) {
             return Err(Errno::EXDEV);
         }
-        if b.iflags & perm::IFLAG_IMMUTABLE != 0 {
+        if store.read_inode(to.inode, Inode::attr).iflags & perm::IFLAG_IMMUTABLE != 0 {
             return Err(Errno::EPERM);
         }
         // As unsigned numbers: one below zero is far out.

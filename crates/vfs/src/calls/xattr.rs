@@ -151,7 +151,7 @@ fn may_write_xattr(attr: &InodeAttr) -> Result<()> {
 
 /// The path of an attribute call: a name, or an open file.
 #[derive(Clone, Copy)]
-enum Target<'a> {
+pub(crate) enum Target<'a> {
     At(i32, &'a [u8], Lookup),
     Fd(i32),
     /// What a descriptor of any kind stands for.
@@ -168,7 +168,7 @@ impl<'a> Target<'a> {
     /// # Errors
     ///
     /// `EINVAL` (flags).
-    fn at(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
+    pub(crate) fn at(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
         if at_flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -369,7 +369,11 @@ fn listable(list: Vec<u8>) -> Result<Vec<u8>> {
 
 impl Task {
     /// Runs `call` on the place and inode that `target` names.
-    fn xattr_at<R>(&self, target: Target<'_>, call: impl FnOnce(Path, Handle) -> Result<R>) -> Result<R> {
+    pub(crate) fn at_target<R>(
+        &self,
+        target: Target<'_>,
+        call: impl FnOnce(Path, Handle) -> Result<R>,
+    ) -> Result<R> {
         match target {
             Target::At(dirfd, path, lookup) => self.setattr_at(dirfd, path, lookup, call),
             Target::FdOrCwd(AT_FDCWD) => {
@@ -394,7 +398,7 @@ impl Task {
         if value.len() > XATTR_SIZE_MAX {
             return Err(Errno::E2BIG);
         }
-        self.xattr_at(target, |place, inode| {
+        self.at_target(target, |place, inode| {
             self.want_write(place)?;
             match Kind::of(name) {
                 Kind::Acl(ty) => self.set_acl_xattr(place, inode, ty, value),
@@ -482,7 +486,7 @@ impl Task {
 
     fn do_getxattr(&self, target: Target<'_>, name: &[u8]) -> Result<Vec<u8>> {
         check_xattr_name(name)?;
-        self.xattr_at(target, |place, inode| {
+        self.at_target(target, |place, inode| {
             let kernel = &*self.kernel;
             let kind = Kind::of(name);
             let ns = kernel.store.lock();
@@ -523,7 +527,7 @@ impl Task {
         if matches!(target, Target::Fd(fd) if self.is_node(fd)) {
             return Ok(Vec::new());
         }
-        self.xattr_at(target, |_, inode| {
+        self.at_target(target, |_, inode| {
             let store = &self.kernel.store;
             let ns = store.lock();
             let (i, rest) = (store.inode(inode), store.inode_rest(inode));
@@ -555,7 +559,7 @@ impl Task {
 
     fn do_removexattr(&self, target: Target<'_>, name: &[u8]) -> Result<()> {
         check_xattr_name(name)?;
-        self.xattr_at(target, |place, inode| {
+        self.at_target(target, |place, inode| {
             self.want_write(place)?;
             let kind = Kind::of(name);
             if let Kind::Acl(ty) = kind {

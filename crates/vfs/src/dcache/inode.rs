@@ -82,6 +82,9 @@ pub(crate) mod flags {
     pub(crate) const NODUMP: u32 = crate::perm::IFLAG_NODUMP << 16;
     /// The file system of the directory lets it have the "may search" bit. Kernel: `IOP_FASTPERM_MAY_EXEC`.
     pub(crate) const FASTPERM: u32 = 1 << 25;
+    /// What `F_SET_RW_HINT` said, three bits. Kernel: `inode.i_write_hint`.
+    pub(crate) const WRITE_HINT: u32 = 7 << WRITE_HINT_SHIFT;
+    pub(crate) const WRITE_HINT_SHIFT: u32 = 26;
     /// What an object has from the directory it is made in. Kernel: include/linux/shmem_fs.h `SHMEM_FL_INHERITED`.
     pub(crate) const INHERITED: u32 = NOATIME | NODUMP;
 }

@@ -29,6 +29,8 @@ pub(crate) struct FileMode {
     pub(crate) writer: bool,
     /// Its detached mount goes with it. Kernel: `FMODE_NEED_UNMOUNT`.
     pub(crate) need_unmount: bool,
+    /// Opening it made the file. Kernel: `FMODE_CREATED`.
+    pub(crate) created: bool,
 }
 
 /// An open file: a place, and what it was opened for. Holds a reference to its dentry, which [`Kernel::fput`](crate::kernel::Kernel::fput) gives back.
@@ -50,6 +52,8 @@ pub(crate) struct File {
     pub(crate) cursor: Racy32,
     /// By which number its locks are known; 0 while it never had any.
     pub(crate) lock_owner: Racy64,
+    /// `F_SETSIG`. Kernel: `fown_struct.signum`.
+    pub(crate) signal: Racy32,
     /// What it is of `/proc`, if it is not of the tree.
     pub(crate) proc: Option<Arc<ProcNode>>,
 }
@@ -91,6 +95,7 @@ impl File {
             seek: Mutex::new(()),
             cursor: Racy32::new(0),
             lock_owner: Racy64::new(0),
+            signal: Racy32::new(0),
             proc,
         }
     }
@@ -104,6 +109,7 @@ impl File {
         self.pos.set(0);
         self.cursor.set(0);
         self.lock_owner.set(0);
+        self.signal.set(0);
         if !Arc::ptr_eq(&self.cred, cred) {
             self.cred = Arc::clone(cred);
         }

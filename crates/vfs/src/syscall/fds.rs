@@ -4,22 +4,30 @@ use super::memory::{copy_in, copy_out};
 use super::{Answer, Call, done, fd};
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{
-    F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETLK, F_SETLKW, FD_CLOEXEC, LOCK_NB,
-    SEEK_CUR, SEEK_SET,
+    F_GET_RW_HINT, F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SET_RW_HINT, F_SETFD, F_SETLK,
+    F_SETLKW, FD_CLOEXEC, LOCK_NB, SEEK_CUR, SEEK_SET,
 };
+use crate::calls::fileattr::FileAttr;
 use crate::calls::io::{MAX_RW_COUNT, Way};
 use crate::calls::locks::Flock;
+use crate::calls::transfer::{Rwf, UIO_MAXIOV, offset_or_position};
 use crate::task::Task;
 
 /// Bytes moved at a time. What is written by one call is written in pieces of this size, others' writes between them.
 const PIECE: u64 = 1 << 20;
-/// The most buffers of one call. Kernel: `UIO_MAXIOV`.
-const UIO_MAXIOV: u64 = 1024;
 
 /// `FS_IOC_GETFLAGS`, 64-bit.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`, 64-bit.
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+/// Bytes of `struct fsxattr`.
+const FSXATTR_SIZE: usize = 28;
+const FICLONE: u32 = 0x4004_9409;
+const FICLONERANGE: u32 = 0x4020_940d;
+const FIONREAD: u32 = 0x541b;
+const FIOQSIZE: u32 = 0x5460;
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 
@@ -54,20 +62,28 @@ impl Call<'_> {
         }
     }
 
+    /// On 64 bits the upper half of the offset does not count.
+    pub(super) fn preadv2(&mut self) -> Answer {
+        let offset = offset_or_position(self.long(3))?;
+        let Some(buffers) = self.iovecs(Way::Read, offset)? else { return Ok(0) };
+        self.task.rwf(self.int(0), self.int(5))?;
+        self.do_read(self.int(0), &buffers, offset)
+    }
+
     pub(super) fn write(&mut self) -> Answer {
         let buffer = self.buffer(Way::Write, None)?;
-        self.do_write(self.int(0), &[buffer], None)
+        self.do_write(self.int(0), &[buffer], None, Rwf::default())
     }
 
     pub(super) fn pwrite64(&mut self) -> Answer {
         let offset = self.offset()?;
         let buffer = self.buffer(Way::Write, offset)?;
-        self.do_write(self.int(0), &[buffer], offset)
+        self.do_write(self.int(0), &[buffer], offset, Rwf::default())
     }
 
     pub(super) fn writev(&mut self) -> Answer {
         match self.iovecs(Way::Write, None)? {
-            Some(buffers) => self.do_write(self.int(0), &buffers, None),
+            Some(buffers) => self.do_write(self.int(0), &buffers, None, Rwf::default()),
             None => Ok(0),
         }
     }
@@ -75,9 +91,16 @@ impl Call<'_> {
     pub(super) fn pwritev(&mut self) -> Answer {
         let offset = self.offset()?;
         match self.iovecs(Way::Write, offset)? {
-            Some(buffers) => self.do_write(self.int(0), &buffers, offset),
+            Some(buffers) => self.do_write(self.int(0), &buffers, offset, Rwf::default()),
             None => Ok(0),
         }
+    }
+
+    pub(super) fn pwritev2(&mut self) -> Answer {
+        let offset = offset_or_position(self.long(3))?;
+        let Some(buffers) = self.iovecs(Way::Write, offset)? else { return Ok(0) };
+        let rwf = self.task.rwf(self.int(0), self.int(5))?;
+        self.do_write(self.int(0), &buffers, offset, rwf)
     }
 
     /// The one buffer of a call that has no vector of them. The size counts as it was given: what one call cannot move is
@@ -126,7 +149,7 @@ impl Call<'_> {
     fn iovecs(&mut self, way: Way, offset: Option<i64>) -> Result<Option<Vec<Iovec>>> {
         self.task.may_transfer(self.int(0), way, offset)?;
         let count = self.args[2];
-        if count > UIO_MAXIOV {
+        if count > UIO_MAXIOV as u64 {
             return Err(Errno::EINVAL);
         }
         let mut bytes = vec![0; count as usize * 16];
@@ -195,12 +218,9 @@ impl Call<'_> {
     }
 
     /// Writes what the buffers hold, at the file's position or at `offset`, until one cannot be read or there is no room.
-    fn do_write(&mut self, fd: i32, buffers: &[Iovec], offset: Option<i64>) -> Answer {
+    fn do_write(&mut self, fd: i32, buffers: &[Iovec], offset: Option<i64>, rwf: Rwf) -> Answer {
         let at = |total: i64| offset.map(|offset| offset.saturating_add(total));
-        let write = |task: &Task, data: &[u8], total: i64| match at(total) {
-            Some(offset) => task.pwrite(fd, data, offset),
-            None => task.write(fd, data),
-        };
+        let write = |task: &Task, data: &[u8], total: i64| task.write_with(fd, data, at(total), rwf);
         // Whether it can be written to at all comes before what is written; but where nothing is a mistake of its own.
         if let Err(errno) = write(self.task, &[], 0)
             && (buffers.iter().all(|&(_, len)| len == 0) || !self.task.is_node(fd))
@@ -215,7 +235,7 @@ impl Call<'_> {
                 piece.resize((len - done).min(PIECE) as usize, 0);
                 let readable = copy_in(self.mem, &mut piece, address.wrapping_add(done));
                 if readable == 0 {
-                    return self.write_fault(fd, at(total), total);
+                    return self.write_fault(fd, at(total), total, rwf);
                 }
                 let n = match write(self.task, &piece[..readable], total) {
                     Ok(n) => n,
@@ -232,8 +252,8 @@ impl Call<'_> {
     }
 
     /// The end of a write whose buffers cannot be read beyond `total` bytes. Where it would have gone on shows, on tmpfs.
-    fn write_fault(&mut self, fd: i32, offset: Option<i64>, total: i64) -> Answer {
-        let left = if self.task.is_node(fd) { Ok(()) } else { self.task.write_fault(fd, offset) };
+    fn write_fault(&mut self, fd: i32, offset: Option<i64>, total: i64, rwf: Rwf) -> Answer {
+        let left = if self.task.is_node(fd) { Ok(()) } else { self.task.write_fault(fd, offset, rwf) };
         if total > 0 { Ok(total) } else { left.and(Err(Errno::EFAULT)) }
     }
 
@@ -276,6 +296,21 @@ impl Call<'_> {
             }
         }
         Ok(n as i64)
+    }
+
+    /// Kernel: fs/read_write.c `sendfile64()`.
+    pub(super) fn sendfile(&mut self) -> Answer {
+        let (out_fd, in_fd) = (self.int(0), self.int(1));
+        // A count that is no size is too large for any area.
+        let count = usize::try_from(self.args[3]).unwrap_or(usize::MAX);
+        if self.args[2] == 0 {
+            return self.task.sendfile(out_fd, in_fd, None, count).map(|n| n as i64);
+        }
+        let [offset] = self.words(self.args[2])?;
+        let mut offset = offset as i64;
+        let sent = self.task.sendfile(out_fd, in_fd, Some(&mut offset), count);
+        self.put(2, &offset.to_ne_bytes())?;
+        sent.map(|n| n as i64)
     }
 
     pub(super) fn fsync(&mut self) -> Answer {
@@ -391,6 +426,15 @@ impl Call<'_> {
             F_GETLK | F_OFD_GETLK => self.lock_range(self.int(1)),
             F_SETLK | F_SETLKW => self.lock_range(F_SETLK),
             F_OFD_SETLK | F_OFD_SETLKW => self.lock_range(F_OFD_SETLK),
+            F_GET_RW_HINT => {
+                let hint = self.task.get_rw_hint(self.int(0))?;
+                self.put(2, &hint.to_ne_bytes())
+            }
+            F_SET_RW_HINT => {
+                self.task.may_set_rw_hint(self.int(0))?;
+                let [hint] = self.words(self.args[2])?;
+                done(self.task.set_rw_hint(self.int(0), hint))
+            }
             command => fd(self.task.fcntl(self.int(0), command, self.int(2))),
         }
     }
@@ -447,7 +491,39 @@ impl Call<'_> {
                 let flags = u32::from_ne_bytes(self.get(self.args[2])?);
                 done(self.task.setflags(fd, flags))
             }
+            FS_IOC_FSGETXATTR => {
+                let attr = self.task.fsgetxattr(fd)?;
+                self.put(2, &fsxattr(&attr))
+            }
+            FS_IOC_FSSETXATTR => {
+                let words: [u8; FSXATTR_SIZE] = self.get(self.args[2])?;
+                let (halves, _) = words.as_chunks::<4>();
+                let half = |i: usize| u32::from_ne_bytes(halves[i]);
+                let attr = FileAttr::default().with_xflags(u64::from(half(0))).with_extsize(half(1));
+                done(self.task.fssetxattr(fd, attr.with_projid(half(3)).with_cowextsize(half(4))))
+            }
+            FIONREAD => {
+                let left = self.task.fionread(fd)?;
+                self.put(2, &left.to_ne_bytes())
+            }
+            FIOQSIZE => {
+                let size = self.task.fioqsize(fd)?;
+                self.put(2, &size.to_ne_bytes())
+            }
+            FICLONE => done(self.task.ficlone(fd, self.int(2))),
+            FICLONERANGE => {
+                let [from, ..] = self.words::<4>(self.args[2])?;
+                done(self.task.ficlone(fd, from as i32))
+            }
             _ => Err(Errno::ENOTTY),
         }
     }
+}
+
+/// `struct fsxattr`.
+fn fsxattr(attr: &FileAttr) -> [u8; FSXATTR_SIZE] {
+    let mut bytes = [0; FSXATTR_SIZE];
+    let words = [attr.xflags as u32, attr.extsize, attr.nextents, attr.projid, attr.cowextsize];
+    bytes[..20].copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
+    bytes
 }

@@ -85,7 +85,7 @@ calls! {
     5 FSTAT fstat "fstat(2)";
     6 LSTAT lstat "lstat(2)";
     8 LSEEK lseek "lseek(2)";
-    16 IOCTL ioctl "ioctl(2): `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FIOCLEX`, `FIONCLEX`";
+    16 IOCTL ioctl "ioctl(2): `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`, `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`, `FICLONE`, `FICLONERANGE`, `FIONREAD`, `FIOQSIZE`, `FIOCLEX`, `FIONCLEX`";
     17 PREAD64 pread64 "pread(2)";
     18 PWRITE64 pwrite64 "pwrite(2)";
     19 READV readv "readv(2)";
@@ -94,6 +94,7 @@ calls! {
     32 DUP dup "dup(2)";
     33 DUP2 dup2 "dup2(2)";
     39 GETPID getpid "getpid(2)";
+    40 SENDFILE sendfile "sendfile(2)";
     56 CLONE clone "clone(2)";
     57 FORK fork "fork(2)";
     58 VFORK vfork "vfork(2)";
@@ -195,6 +196,8 @@ calls! {
     316 RENAMEAT2 renameat2 "renameat2(2)";
     322 EXECVEAT execveat "execveat(2)";
     326 COPY_FILE_RANGE copy_file_range "copy_file_range(2)";
+    327 PREADV2 preadv2 "preadv2(2)";
+    328 PWRITEV2 pwritev2 "pwritev2(2)";
     332 STATX statx "statx(2)";
     428 OPEN_TREE open_tree "open_tree(2)";
     429 MOVE_MOUNT move_mount "move_mount(2)";
@@ -208,6 +211,8 @@ calls! {
     464 GETXATTRAT getxattrat "getxattrat(2)";
     465 LISTXATTRAT listxattrat "listxattrat(2)";
     466 REMOVEXATTRAT removexattrat "removexattrat(2)";
+    468 FILE_GETATTR file_getattr "file_getattr(2)";
+    469 FILE_SETATTR file_setattr "file_setattr(2)";
 }
 
 impl Task {

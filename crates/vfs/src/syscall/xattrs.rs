@@ -7,7 +7,11 @@ use crate::base::uapi::{
     AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, XATTR_CREATE, XATTR_LIST_MAX, XATTR_NAME_MAX,
     XATTR_REPLACE, XATTR_SIZE_MAX,
 };
+use crate::calls::fileattr::FileAttr;
 use crate::task::Task;
+
+/// Bytes of `struct file_attr`.
+const FILE_ATTR_SIZE_VER0: u64 = 24;
 
 /// The name of an attribute, as it was found in memory.
 struct AttrName {
@@ -98,6 +102,42 @@ impl Call<'_> {
     fn at_flags(&self) -> Result<i32> {
         let flags = self.int(2);
         if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 { Err(Errno::EINVAL) } else { Ok(flags) }
+    }
+
+    /// The size of `struct file_attr` that the caller has, which comes behind the flags.
+    fn file_attr_size(&self) -> Result<u64> {
+        const PAGE: u64 = 4096;
+        let size = self.args[3];
+        if self.int(4) & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        match size {
+            _ if size > PAGE => Err(Errno::E2BIG),
+            FILE_ATTR_SIZE_VER0.. => Ok(size),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Kernel: fs/file_attr.c `file_getattr()`.
+    pub(super) fn file_getattr(&mut self) -> Answer {
+        let size = self.file_attr_size()?;
+        let path = self.maybe_null_name(1, self.int(4));
+        let attr = self.task.file_getattr(self.int(0), &path, self.int(4))?;
+        let mut bytes = vec![0; size as usize];
+        bytes[..8].copy_from_slice(&attr.xflags.to_ne_bytes());
+        let rest = [attr.extsize, attr.nextents, attr.projid, attr.cowextsize];
+        bytes[8..FILE_ATTR_SIZE_VER0 as usize].copy_from_slice(rest.map(u32::to_ne_bytes).as_flattened());
+        self.put(2, &bytes)
+    }
+
+    /// Kernel: fs/file_attr.c `file_setattr()`.
+    pub(super) fn file_setattr(&mut self) -> Answer {
+        let size = self.file_attr_size()?;
+        let [xflags, sizes, rest] = self.extensible(self.args[2], size)?;
+        let attr = FileAttr::default().with_xflags(xflags).with_extsize(sizes as u32);
+        let attr = attr.with_projid(rest as u32).with_cowextsize((rest >> 32) as u32);
+        let path = self.maybe_null_name(1, self.int(4));
+        done(self.task.file_setattr(self.int(0), &path, attr, self.int(4)))
     }
 
     pub(super) fn getxattr(&mut self) -> Answer {

@@ -6,8 +6,9 @@ pub(crate) mod program;
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{
-    AT_FDCWD, CAP_SYS_CHROOT, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, O_APPEND,
-    O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT,
+    AT_FDCWD, CAP_SYS_CHROOT, F_CREATED_QUERY, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GETFD, F_GETFL,
+    F_GETSIG, F_SETFD, F_SETFL, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
+    PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT,
 };
 use crate::cred::Cred;
 use crate::cred::ucounts::UserCount;
@@ -65,6 +66,9 @@ pub(crate) struct Ids {
     /// Of the process that made it; 0 if none did.
     pub(crate) ppid: i32,
 }
+
+/// Kernel: `_NSIG`.
+const LAST_SIGNAL: i32 = 64;
 
 impl Vfs {
     /// A new process with credential `cred`: its root and current directory are the root of the tree, its umask 022, its
@@ -229,15 +233,20 @@ impl Task {
         Ok(new)
     }
 
-    /// `F_DUPFD`, `F_DUPFD_CLOEXEC`, `F_GETFD`, `F_SETFD`, `F_GETFL` and `F_SETFL`.
+    /// `F_DUPFD`, `F_DUPFD_CLOEXEC`, `F_DUPFD_QUERY` (1 if `arg` is a duplicate of `fd`, else 0), `F_CREATED_QUERY` (1 if opening
+    /// `fd` made the file), `F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`, `F_GETSIG` and `F_SETSIG`. No signal is ever sent.
     ///
     /// # Errors
     ///
-    /// `EBADF`, `EMFILE`, `EINVAL` (another command, a number out of range), `EPERM` (`O_NOATIME` for another's file,
+    /// `EBADF`, `EMFILE`, `EINVAL` (another command; a number out of range, a signal above 64 included), `EPERM` (`O_NOATIME` for another's file,
     /// `O_APPEND` other than it is of an append-only one), `EINVAL` (`O_DIRECT` of a directory).
     pub fn fcntl(&self, fd: i32, cmd: i32, arg: i32) -> Result<i32> {
         let file = self.file_any(fd)?;
-        if file.mode.path && !matches!(cmd, F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL) {
+        let of_any = matches!(
+            cmd,
+            F_DUPFD | F_DUPFD_CLOEXEC | F_DUPFD_QUERY | F_CREATED_QUERY | F_GETFD | F_SETFD | F_GETFL
+        );
+        if file.mode.path && !of_any {
             return Err(Errno::EBADF);
         }
         match cmd {
@@ -247,6 +256,13 @@ impl Task {
                     return Err(Errno::EINVAL);
                 }
                 self.install_from(file.clone(), cmd == F_DUPFD_CLOEXEC, from)
+            }
+            F_DUPFD_QUERY => Ok(i32::from(FileArc::ptr_eq(&file, &*self.file_any(arg)?))),
+            F_CREATED_QUERY => Ok(i32::from(file.mode.created)),
+            F_GETSIG => Ok(file.signal.get() as i32),
+            F_SETSIG if (0..=LAST_SIGNAL).contains(&arg) => {
+                file.signal.set(arg as u32);
+                Ok(0)
             }
             F_GETFD => self.files.table.fd_flags(fd),
             F_SETFD => self.files.table.set_fd_flags(fd, arg).map(|()| 0),
