@@ -1,11 +1,13 @@
 //! Type-stable objects addressed by 32-bit handles.
 
-use crate::AllocError;
 use crate::lock::{Mutex, PoisonError};
 #[cfg(not(any(loom, shuttle)))]
 use crate::mem::Region;
+use crate::{AllocError, Budget};
 #[cfg(not(any(loom, shuttle)))]
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A slot number. Handle 0 is never given out, so it can stand for "none".
 pub type Handle = u32;
@@ -86,6 +88,7 @@ pub struct Arena<T> {
     /// Capacity minus one; the capacity is a power of two.
     mask: u32,
     free: Mutex<Free>,
+    account: Option<Account>,
     #[cfg(not(any(loom, shuttle)))]
     region: Region,
 }
@@ -160,11 +163,82 @@ impl<'a, T: TypeStable> View<'a, T> {
     }
 }
 
-/// What is not in use: everything from `next` on, and `list`.
-#[derive(Debug)]
+/// Slots of a chunk: as many as a word has bits.
+const CHUNK: u32 = u64::BITS;
+
+/// What is not in use: everything from `next` on, and what the chunks say.
+#[derive(Debug, Default)]
 struct Free {
     next: u32,
-    list: Vec<Handle>,
+    in_use: u32,
+    chunks: Vec<Chunk>,
+    /// Chunks with free slots, the one that was given back to last at the end. Some may have none any more, or be cold.
+    warm: Vec<u32>,
+    /// Chunks that nobody used when they were put here.
+    idle: Vec<u32>,
+    /// Chunks whose memory was given back.
+    cold: Vec<u32>,
+}
+
+/// A chunk that slots were taken from.
+#[derive(Debug, Clone, Copy, Default)]
+struct Chunk {
+    /// One bit for each slot that was given back.
+    free: u64,
+    is_warm: bool,
+    is_idle: bool,
+    is_cold: bool,
+}
+
+impl Free {
+    /// A free slot of a chunk that has its memory.
+    fn pop(&mut self) -> Option<Handle> {
+        while let Some(&at) = self.warm.last() {
+            let chunk = &mut self.chunks[at as usize];
+            if chunk.free != 0 && !chunk.is_cold {
+                let slot = chunk.free.trailing_zeros();
+                chunk.free &= chunk.free - 1;
+                self.in_use += 1;
+                return Some(at * CHUNK + slot);
+            }
+            chunk.is_warm = false;
+            self.warm.pop();
+        }
+        None
+    }
+
+    fn push(&mut self, handle: Handle) {
+        let at = handle / CHUNK;
+        let chunk = &mut self.chunks[at as usize];
+        debug_assert!(chunk.free >> (handle % CHUNK) & 1 == 0, "slot {handle} was given back twice");
+        chunk.free |= 1 << (handle % CHUNK);
+        self.in_use -= 1;
+        // There is room in both lists: `begin_chunk` saw to it.
+        if !std::mem::replace(&mut chunk.is_warm, true) {
+            self.warm.push(at);
+        }
+        if chunk.free == u64::MAX && !std::mem::replace(&mut chunk.is_idle, true) {
+            self.idle.push(at);
+        }
+    }
+
+    /// Makes room for one more chunk in all lists, so that no list has to grow when a slot is given back.
+    fn begin_chunk(&mut self) -> Result<(), AllocError> {
+        let all = self.chunks.len() + 1;
+        for list in [&mut self.warm, &mut self.idle, &mut self.cold] {
+            list.try_reserve(all - list.len()).map_err(|_| AllocError::NoMemory)?;
+        }
+        self.chunks.try_reserve(1).map_err(|_| AllocError::NoMemory)?;
+        self.chunks.push(Chunk::default());
+        Ok(())
+    }
+}
+
+/// Whose memory the slots of an arena are counted as, and how many bytes each.
+#[derive(Debug)]
+struct Account {
+    budget: Arc<Budget>,
+    slot: u64,
 }
 
 // SAFETY: `slots` points into `region`, which the arena owns; `T: TypeStable` may be shared between threads.
@@ -185,17 +259,22 @@ impl<T: TypeStable> Arena<T> {
         if capacity > 1 << 31 {
             return Err(AllocError::NoMemory);
         }
-        // The rounding to whole pages keeps huge page advice on page boundaries.
+        // The rounding to whole pages keeps `Region::discard` and huge page advice on page boundaries.
         let capacity = capacity.next_power_of_two().max(2);
-        let free = Mutex::new(Free { next: 1, list: Vec::new() });
+        let free = Mutex::new(Free { next: 1, ..Free::default() });
         #[cfg(any(loom, shuttle))]
-        return Ok(Arena { slots: (0..capacity).map(|_| T::default()).collect(), mask: capacity - 1, free });
+        return Ok(Arena {
+            slots: (0..capacity).map(|_| T::default()).collect(),
+            mask: capacity - 1,
+            free,
+            account: None,
+        });
         #[cfg(not(any(loom, shuttle)))]
         {
             const { assert!(align_of::<T>() <= 4096 && size_of::<T>() != 0) };
             let bytes = (capacity as usize).checked_mul(size_of::<T>()).ok_or(AllocError::NoMemory)?;
             let region = Region::reserve(bytes.next_multiple_of(4096))?;
-            Ok(Arena { slots: region.base().cast(), mask: capacity - 1, free, region })
+            Ok(Arena { slots: region.base().cast(), mask: capacity - 1, free, account: None, region })
         }
     }
 
@@ -216,21 +295,59 @@ impl<T: TypeStable> Arena<T> {
         View { slots: self.slots, mask: self.mask, arena: PhantomData }
     }
 
+    /// The same, whose slots count `slot` bytes each against `budget`: by the chunk, from when one is begun until its memory is
+    /// [given back](Self::give_back).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn counted(capacity: u32, budget: Option<Arc<Budget>>, slot: u64) -> Result<Self, AllocError> {
+        Ok(Arena { account: budget.map(|budget| Account { budget, slot }), ..Arena::new(capacity)? })
+    }
+
+    fn charge_chunk(&self) -> Result<(), AllocError> {
+        let paid = |account: &Account| account.budget.charge(account.slot * u64::from(CHUNK));
+        if self.account.as_ref().is_none_or(paid) { Ok(()) } else { Err(AllocError::NoMemory) }
+    }
+
     /// Takes a slot that nobody uses. Its words are as its last user left them, or zero.
     ///
     /// # Errors
     ///
-    /// [`AllocError::Full`] when every slot is in use.
+    /// [`AllocError::Full`] when every slot is in use. [`AllocError::NoMemory`] when the budget is used up.
     pub fn alloc(&self) -> Result<Handle, AllocError> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = free.list.pop() {
+        if let Some(handle) = free.pop() {
             return Ok(handle);
+        }
+        self.alloc_cold(&mut free)
+    }
+
+    /// Takes a slot of a chunk that has no memory yet, or none any more.
+    fn alloc_cold(&self, free: &mut Free) -> Result<Handle, AllocError> {
+        if let Some(&at) = free.cold.last() {
+            self.charge_chunk()?;
+            free.cold.pop();
+            let chunk = &mut free.chunks[at as usize];
+            chunk.is_cold = false;
+            if !std::mem::replace(&mut chunk.is_warm, true) {
+                free.warm.push(at);
+            }
+            return free.pop().ok_or(AllocError::Full);
         }
         if free.next > self.mask {
             return Err(AllocError::Full);
         }
         let handle = free.next;
+        if (handle / CHUNK) as usize == free.chunks.len() {
+            free.begin_chunk()?;
+            if let Err(refused) = self.charge_chunk() {
+                free.chunks.pop();
+                return Err(refused);
+            }
+        }
         free.next += 1;
+        free.in_use += 1;
         #[cfg(not(any(loom, shuttle)))]
         {
             let bytes = |slots: u32| slots as usize * size_of::<T>();
@@ -239,17 +356,50 @@ impl<T: TypeStable> Arena<T> {
         Ok(handle)
     }
 
-    /// Gives a slot back. Readers may still hold its handle; it stays a valid object.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError::NoMemory`] if the list of free slots cannot grow: the slot is then lost until the arena is dropped.
-    pub fn free(&self, handle: Handle) -> Result<(), AllocError> {
+    /// Gives a slot back. Readers may still hold its handle; it stays a valid object. Says whether more than `keep` chunks, of 64
+    /// slots each, are free as a whole, so that memory could be [given back](Self::give_back).
+    pub fn free(&self, handle: Handle, keep: u32) -> bool {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         debug_assert!(handle != 0 && handle < free.next, "slot {handle} was never given out");
-        free.list.try_reserve(1).map_err(|_| AllocError::NoMemory)?;
-        free.list.push(handle);
-        Ok(())
+        free.push(handle);
+        free.idle.len() > keep as usize
+    }
+
+    /// Gives the memory of a chunk that nobody uses back to the system, if there is one and `retire` agrees, which is told its
+    /// slots. They read as zero from then on, whenever a reader with a stale handle looks at them, and when they are taken again:
+    /// all zero is a value of every type of slot. What a slot must not repeat, as a sequence count that readers hold it to, is for
+    /// `retire` to remember, and for the taker to restore.
+    ///
+    /// A reader that sees such a zero also sees what this thread did before, as if it had acquired it: it has the zero
+    /// from a fault, which took the lock of the page table after this thread's call had released it.
+    pub fn give_back(&self, retire: impl FnOnce(Range<Handle>) -> bool) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = free.idle.pop() else { return };
+        let chunk = &mut free.chunks[at as usize];
+        chunk.is_idle = false;
+        let slots = at * CHUNK..(at + 1) * CHUNK;
+        if chunk.free != u64::MAX || chunk.is_cold || !retire(slots.clone()) {
+            return;
+        }
+        chunk.is_cold = true;
+        free.cold.push(at);
+        self.discard(slots);
+        if let Some(account) = &self.account {
+            account.budget.release(account.slot * u64::from(CHUNK));
+        }
+    }
+
+    /// Has the slots of a range read as zero, and gives their memory back, but for parts of pages at its ends: for slots that the
+    /// owner knows to be in nobody's use.
+    pub fn discard(&self, slots: Range<Handle>) {
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let first = (slots.start as usize * size_of::<T>()).next_multiple_of(4096);
+            let end = slots.end as usize * size_of::<T>() / 4096 * 4096;
+            self.region.discard(first, end.saturating_sub(first));
+        }
+        #[cfg(any(loom, shuttle))]
+        let _ = slots;
     }
 
     /// Asks for huge pages for all slots: for arenas whose slots are used in place, and all over.
@@ -261,7 +411,7 @@ impl<T: TypeStable> Arena<T> {
     /// Slots in use now.
     pub fn in_use(&self) -> u32 {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.next - 1 - free.list.len() as u32
+        free.in_use
     }
 
     /// Slots there are, slot 0 not counted.
@@ -282,7 +432,7 @@ mod tests {
         assert_eq!(handles, [1, 2, 3]);
         assert_eq!(arena.alloc(), Err(AllocError::Full));
         arena.get(2).set(9);
-        arena.free(2).unwrap();
+        arena.free(2, 0);
         assert_eq!((arena.in_use(), arena.capacity()), (2, 3));
         assert_eq!(arena.get(2).get(), 9, "a freed slot keeps its words");
         assert_eq!(arena.alloc(), Ok(2));
@@ -302,6 +452,31 @@ mod tests {
         arena.get(1 << 23)[0].set(1);
         assert_eq!(arena.get(1 << 23)[0].get(), 1);
         assert_eq!(arena.get(12345)[3].get(), 0);
+    }
+
+    #[test]
+    fn idle_chunks_are_given_back_and_taken_again() {
+        let chunk = u64::from(CHUNK) * 64;
+        let budget = Arc::new(Budget::new(3 * chunk));
+        let arena = Arena::<[Racy64; 8]>::counted(1 << 12, Some(Arc::clone(&budget)), 64).unwrap();
+        let most = 3 * CHUNK - 1;
+        let fill = || (0..most).map(|_| arena.alloc().unwrap()).collect::<Vec<_>>();
+        let handles = fill();
+        assert_eq!((arena.alloc(), budget.used()), (Err(AllocError::NoMemory), 3 * chunk));
+        handles.iter().for_each(|&at| arena.get(at)[0].set(u64::from(at)));
+        let idle: Vec<bool> = handles.iter().map(|&at| arena.free(at, 1)).collect();
+        assert_eq!(idle.iter().position(|&idle| idle), Some(most as usize - 1), "chunk 0 lacks slot 0");
+        arena.give_back(|_| false);
+        assert_eq!((budget.used(), arena.get(CHUNK + 1)[0].get()), (3 * chunk, u64::from(CHUNK) + 1));
+        arena.give_back(|slots| slots == (CHUNK..2 * CHUNK));
+        assert_eq!(budget.used(), 2 * chunk);
+        if cfg!(not(miri)) {
+            assert_eq!(arena.get(CHUNK + 1)[0].get(), 0, "a stale handle leads to zeros");
+        }
+        arena.give_back(|_| panic!("nothing is idle any more that was not refused"));
+        let mut again = fill();
+        again.sort_unstable();
+        assert_eq!((again, budget.used()), (handles, 3 * chunk), "each once");
     }
 
     #[test]

@@ -5,10 +5,20 @@
 //! length, which the count then rejects.
 
 use crate::lock::{Mutex, PoisonError};
-use crate::{AllocError, Arena, Handle, Racy64};
+use crate::{AllocError, Arena, Budget, Handle, Racy64};
+use std::sync::Arc;
 
 /// The longest string: an extended attribute's value with its name, and room to spare.
 pub const MAX_LEN: usize = 1 << 17;
+
+/// Words of a slab, which has blocks of one size; larger blocks are slabs in a row.
+const SLAB: u32 = if cfg!(any(loom, shuttle)) { 4 } else { 1 << 13 };
+
+/// Words that a store has room for at least: a slab for strings of each size, and some more.
+const LEAST: u32 = if cfg!(any(loom, shuttle)) { 8 } else { 128 * SLAB };
+
+/// Slabs in a row for the longest string.
+const MAX_RUN: usize = if cfg!(any(loom, shuttle)) { 1 << 13 } else { 3 };
 
 /// Strings of any length up to [`MAX_LEN`], addressed by handle.
 #[derive(Debug)]
@@ -16,14 +26,43 @@ pub struct Blobs {
     /// Word `h` holds the length of the string `h`; its bytes follow.
     words: Arena<Racy64>,
     free: Mutex<Free>,
+    budget: Option<Arc<Budget>>,
 }
 
+/// The slabs. The first is not used, so that no handle is zero.
 #[derive(Debug)]
 struct Free {
-    next: Handle,
-    /// Free blocks by size class.
-    classes: Vec<Vec<Handle>>,
+    slabs: Vec<Slab>,
+    /// By class: slabs that have room, or had, until they were emptied or filled.
+    partial: Vec<Vec<u32>>,
+    /// By the number of slabs in a row: those that have no block.
+    empty: Vec<Vec<u32>>,
+    /// Words of blocks in use.
     in_use: u64,
+}
+
+/// A slab, or the first of some in a row.
+#[derive(Debug, Default)]
+struct Slab {
+    /// The class of its blocks, while it has any.
+    class: Option<usize>,
+    /// Blocks in use.
+    used: u32,
+    /// Blocks that were handed out, ever since it has this class.
+    begun: u32,
+    /// Those that were given back.
+    free: Vec<u32>,
+    is_partial: bool,
+}
+
+/// Slabs that a block of so many words takes, or that hold blocks of it.
+fn run_of(words: u32) -> usize {
+    words.div_ceil(SLAB) as usize
+}
+
+/// Blocks of so many words in a slab.
+fn blocks_of(words: u32) -> u32 {
+    (SLAB / words).max(1)
 }
 
 /// The class of a block of `words` words, and the words a block of that class has: four classes to each power of two, so
@@ -38,39 +77,97 @@ fn class(words: u32) -> (usize, u32) {
 }
 
 impl Blobs {
-    /// Reserves room for `words` eight-byte words.
+    /// Reserves room for `words` eight-byte words, and for 8 MiB of them at least.
     ///
     /// # Errors
     ///
     /// [`AllocError::NoMemory`] if the system refuses the address space.
     pub fn new(words: u32) -> Result<Self, AllocError> {
-        let classes = (0..=class(MAX_LEN as u32 / 8 + 1).0).map(|_| Vec::new()).collect();
-        Ok(Blobs { words: Arena::new(words)?, free: Mutex::new(Free { next: 1, classes, in_use: 0 }) })
+        Blobs::counted(words, None)
+    }
+
+    /// The same, whose memory counts against `budget`: by the slab of 64 KiB, until it has no string.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn counted(words: u32, budget: Option<Arc<Budget>>) -> Result<Self, AllocError> {
+        let free = Free {
+            slabs: vec![Slab::default()],
+            partial: (0..=class(MAX_LEN as u32 / 8 + 1).0).map(|_| Vec::new()).collect(),
+            empty: (0..=MAX_RUN).map(|_| Vec::new()).collect(),
+            in_use: 0,
+        };
+        Ok(Blobs { words: Arena::new(words.max(LEAST))?, free: Mutex::new(free), budget })
+    }
+
+    /// The slabs for blocks of `words` words, to begin with, which count from now on.
+    fn begin_slab(&self, free: &mut Free, words: u32) -> Result<u32, AllocError> {
+        let run = run_of(words);
+        let next = free.slabs.len() as u32;
+        if free.empty[run].is_empty()
+            && u64::from(next + run as u32) * u64::from(SLAB) > u64::from(self.words.capacity()) + 1
+        {
+            return Err(AllocError::Full);
+        }
+        // Room for what `free` will put there.
+        let all = free.slabs.len() + run;
+        free.slabs.try_reserve(run).map_err(|_| AllocError::NoMemory)?;
+        let list = &mut free.empty[run];
+        list.try_reserve(all.saturating_sub(list.len())).map_err(|_| AllocError::NoMemory)?;
+        let bytes = (run as u64) * u64::from(SLAB) * 8;
+        if self.budget.as_ref().is_some_and(|budget| !budget.charge(bytes)) {
+            return Err(AllocError::NoMemory);
+        }
+        Ok(free.empty[run].pop().unwrap_or_else(|| {
+            free.slabs.resize_with(all, Slab::default);
+            next
+        }))
+    }
+
+    /// A block of `words` words, which is the size of `class`.
+    fn take(&self, class: usize, words: u32) -> Result<Handle, AllocError> {
+        let mut all = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = &mut *all;
+        let blocks = blocks_of(words);
+        let at = loop {
+            let Some(&at) = free.partial[class].last() else {
+                free.partial[class].try_reserve(1).map_err(|_| AllocError::NoMemory)?;
+                let at = self.begin_slab(free, words)?;
+                let slab = Slab { class: Some(class), is_partial: true, ..Slab::default() };
+                free.slabs[at as usize] = slab;
+                free.partial[class].push(at);
+                break at;
+            };
+            let slab = &mut free.slabs[at as usize];
+            if slab.used < blocks && (!slab.free.is_empty() || slab.begun < blocks) {
+                break at;
+            }
+            slab.is_partial = false;
+            free.partial[class].pop();
+        };
+        let slab = &mut free.slabs[at as usize];
+        let block = slab.free.pop().unwrap_or_else(|| {
+            slab.begun += 1;
+            slab.begun - 1
+        });
+        slab.used += 1;
+        free.in_use += u64::from(words);
+        Ok(at * SLAB + block * words)
     }
 
     /// Stores `bytes` and gives their handle, which is not zero.
     ///
     /// # Errors
     ///
-    /// [`AllocError::Full`] when the reservation is used up, or `bytes` is longer than [`MAX_LEN`].
+    /// [`AllocError::Full`] when the reservation is used up, or `bytes` is longer than [`MAX_LEN`]. [`AllocError::NoMemory`] when the
+    /// budget is used up.
     pub fn alloc(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         if bytes.len() > MAX_LEN {
             return Err(AllocError::Full);
         }
         let (class, words) = class(1 + bytes.len().div_ceil(8) as u32);
-        let handle = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            let handle = match free.classes[class].pop() {
-                Some(handle) => handle,
-                None if self.words.capacity() - free.next < words => return Err(AllocError::Full),
-                None => {
-                    free.next += words;
-                    free.next - words
-                }
-            };
-            free.in_use += u64::from(words);
-            handle
-        };
+        let handle = self.take(class, words)?;
         // [BLB-1] pairs with the fence [SEQ-2] in `SeqCount::retry`: a reader that sees a word of the new string, through
         // the handle of the one that lay here before, also sees that the former owner's count moved on.
         // Model: models::blob_reuse_is_noticed.
@@ -84,14 +181,35 @@ impl Blobs {
         Ok(handle)
     }
 
-    /// Gives a string's memory back. Readers may still hold the handle.
+    /// Gives a string's memory back. Readers may still hold the handle; what they see there, zeros included once the slab has no
+    /// string and goes back to the system, is rejected as [`Arena::give_back`] says.
     pub fn free(&self, handle: Handle) {
         let (class, words) = class(1 + self.len(handle).div_ceil(8) as u32);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = &mut *all;
+        let at = handle / SLAB;
+        let (slab, partial) = (&mut free.slabs[at as usize], &mut free.partial[class]);
+        debug_assert!(slab.class == Some(class), "block {handle} is not in a slab of its class");
         free.in_use -= u64::from(words);
-        // A list that cannot grow loses the block until the store is dropped: nothing else would be safe.
-        if free.classes[class].try_reserve(1).is_ok() {
-            free.classes[class].push(handle);
+        slab.used -= 1;
+        // One slab of each class stays, for a string that comes and goes.
+        let others = partial.len() > usize::from(slab.is_partial);
+        if slab.used == 0 && (others || words > SLAB) {
+            let run = run_of(words);
+            partial.retain(|&other| other != at);
+            *slab = Slab::default();
+            free.empty[run].push(at);
+            self.words.discard(at * SLAB..(at + run as u32) * SLAB);
+            self.budget.iter().for_each(|budget| budget.release(run as u64 * u64::from(SLAB) * 8));
+            return;
+        }
+        // A list that cannot grow loses the block until the slab has no other: nothing else would be safe.
+        if slab.free.try_reserve(1).is_ok() {
+            slab.free.push((handle % SLAB) / words);
+        }
+        if !slab.is_partial && partial.try_reserve(1).is_ok() {
+            slab.is_partial = true;
+            partial.push(at);
         }
     }
 
@@ -165,9 +283,39 @@ mod tests {
 
     #[test]
     fn a_full_store_is_an_error() {
-        let blobs = Blobs::new(16).unwrap();
-        assert_eq!(blobs.alloc(&[1; 200]), Err(AllocError::Full));
-        assert!(blobs.alloc(&[1; 32]).is_ok());
+        let blobs = Blobs::new(0).unwrap();
+        // All slabs but the first, in rows of three.
+        let strings = (LEAST / SLAB - 1) / 3;
+        assert!((0..strings).all(|_| blobs.alloc(&[1; MAX_LEN]).is_ok()));
+        assert_eq!(blobs.alloc(&[1; MAX_LEN]), Err(AllocError::Full));
+        assert!(blobs.alloc(&[1; 32]).is_ok(), "one slab is left");
         assert_eq!(blobs.alloc(&vec![0; MAX_LEN + 1]), Err(AllocError::Full));
+    }
+
+    #[test]
+    fn slabs_without_strings_go_back_to_the_budget() {
+        let slab = u64::from(SLAB) * 8;
+        let budget = Arc::new(Budget::new(20 * slab));
+        let blobs = Blobs::counted(1 << 20, Some(Arc::clone(&budget))).unwrap();
+        for round in 0..3 {
+            let mut handles = Vec::new();
+            let refused = loop {
+                match blobs.alloc(&[7; 250]) {
+                    Ok(handle) => handles.push(handle),
+                    Err(refused) => break refused,
+                }
+            };
+            assert_eq!((refused, budget.used()), (AllocError::NoMemory, 20 * slab));
+            let blocks = SLAB / class(33).1;
+            assert_eq!(handles.len() as u32, 20 * blocks, "round {round}");
+            assert_eq!(handles.iter().collect::<std::collections::BTreeSet<_>>().len(), handles.len());
+            // In another order than they came.
+            handles.iter().step_by(2).chain(handles.iter().skip(1).step_by(2)).for_each(|&at| blobs.free(at));
+            assert_eq!((blobs.bytes_in_use(), budget.used()), (0, slab), "one stays");
+        }
+        let long: Vec<_> = (0..3).map(|_| blobs.alloc(&[1; 100_000]).unwrap()).collect();
+        assert_eq!(budget.used(), 7 * slab);
+        long.iter().for_each(|&at| blobs.free(at));
+        assert_eq!(budget.used(), slab);
     }
 }

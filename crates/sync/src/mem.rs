@@ -86,6 +86,25 @@ impl Region {
     }
 }
 
+impl Region {
+    /// Gives the memory of `len` bytes at `from` back; they read as zero afterwards. Both are whole pages.
+    pub(crate) fn discard(&self, from: usize, len: usize) {
+        assert!(from.is_multiple_of(4096) && from.checked_add(len).is_some_and(|end| end <= self.len));
+        if cfg!(miri) || len == 0 {
+            return;
+        }
+        // SAFETY: the range lies inside the reservation, which is private and anonymous: its pages become zero pages.
+        // Every user of a `Region` keeps only atomic words in it, for which zero is a valid value at any time.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.base.as_ptr().wrapping_add(from).cast(),
+                len,
+                rustix::mm::Advice::LinuxDontNeed,
+            )
+        };
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, whole, and nobody holds a reference into it once its owner is dropped.

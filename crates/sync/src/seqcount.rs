@@ -29,6 +29,14 @@ impl SeqCount {
         SeqCount(AtomicU32::new(start))
     }
 
+    /// Has the count of an object that was all zero stand at `start`, which is even: above all that its slot ever had, so that no
+    /// reader takes the object for one from before. Only its owner calls this, before the first change.
+    pub fn restart(&self, start: u32) {
+        debug_assert!(start & 1 == 0 && self.0.load(Ordering::Relaxed) == 0);
+        // Relaxed: the first change is yet to come, and it orders.
+        self.0.store(start, Ordering::Relaxed);
+    }
+
     /// Starts a read. A change that is under way is noticed by [`retry`](Self::retry), not here.
     ///
     /// Kernel: `raw_seqcount_begin()`.

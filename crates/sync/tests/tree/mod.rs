@@ -251,7 +251,7 @@ impl Tree {
     /// Gives a reference back, and the slot with the last one.
     pub(crate) fn put(&self, at: Handle) {
         if self.node(at).count.put() {
-            self.slots.0.free(at).unwrap();
+            self.slots.0.free(at, 0);
         }
     }
 }

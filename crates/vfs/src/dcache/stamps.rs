@@ -83,6 +83,13 @@ impl SlotSeq {
         self.count.retry(start)
     }
 
+    /// [`SeqCount::restart`], if all is zero here.
+    pub(crate) fn restart(&self, start: u32) {
+        if self.count.begin() == 0 {
+            self.count.restart(start);
+        }
+    }
+
     /// As [`SeqCount::since`].
     #[inline(always)]
     pub(crate) fn since(&self, start: u32) -> SeqRead<'_> {

@@ -22,6 +22,7 @@ use rcuwalk_sync::{
     type_stable,
 };
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 type_stable! {
@@ -48,6 +49,16 @@ const _: () = assert!(
     "192 bytes an entry, and its hash bucket"
 );
 
+/// What a slot counts for as memory: its halves, what it has besides, two buckets of the hash table, and its places in the maps of
+/// what few inodes have; bytes.
+const SLOT_BYTES: u64 = (size_of::<Slot>() + size_of::<Rest>() + 8 + 120) as u64;
+
+/// What the contents of a file count for as memory, pages and nodes left out; bytes.
+const CONTENTS_BYTES: usize = 256;
+
+/// Chunks of slots that are kept though nobody uses them, for names that come and go; or so many as a sixteenth of what is in use.
+const KEEP_CHUNKS: u32 = 64;
+
 /// The contents of one regular file, which outlive its names while the file is open.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -58,6 +69,7 @@ pub(crate) struct Contents {
 impl Drop for Contents {
     fn drop(&mut self) {
         self.data.get_mut().unwrap_or_else(PoisonError::into_inner).clear(&self.budget);
+        self.budget.release_memory(1, CONTENTS_BYTES);
     }
 }
 
@@ -96,6 +108,8 @@ pub(crate) struct Capacity {
 pub(crate) struct Store {
     slots: Arena<Slot>,
     rest: Arena<Rest>,
+    /// Above all counts that stood in slots whose memory was given back; changes under the lock.
+    retired: Racy32,
     pub(crate) blobs: Blobs,
     pub(crate) chains: Chains,
     /// Changes with every rename, for lookups that must not see one.
@@ -145,6 +159,9 @@ impl From<AllocError> for Errno {
 impl Store {
     /// An empty store without any inode.
     pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState, paths: PathTable) -> Result<Store> {
+        let memory = || mnt.memory.clone();
+        let slots = Arena::counted(capacity.objects, memory(), SLOT_BYTES)?;
+        let blobs = Blobs::counted(capacity.blob_words, memory())?;
         let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
         let ns = Namespace {
             chains: writer,
@@ -156,9 +173,10 @@ impl Store {
             feed: None,
         };
         Ok(Store {
-            slots: Arena::new(capacity.objects)?,
+            slots,
             rest: Arena::new(capacity.objects)?,
-            blobs: Blobs::new(capacity.blob_words)?,
+            blobs,
+            retired: Racy32::default(),
             chains,
             rename_seq: SeqCount::default(),
             path_seq: SeqCount::default(),
@@ -296,10 +314,10 @@ impl Store {
                 Ok(0)
             },
         ];
-        let slot = self.slots.alloc().map_err(Errno::from);
+        let slot = self.slot_alloc();
         let (Ok(slot), [Ok(acl), Ok(default_acl), Ok(body)]) = (slot, blobs) else {
             if let Ok(slot) = slot {
-                self.slots.free(slot)?;
+                self.slots.free(slot, u32::MAX);
             }
             blobs.iter().flatten().filter(|&&blob| blob != 0).for_each(|&blob| self.blobs.free(blob));
             return Err(slot.err().or_else(|| blobs.iter().find_map(|b| b.err())).unwrap_or(Errno::ENOMEM));
@@ -339,7 +357,7 @@ impl Store {
 
     /// A further dentry for `inode`, not hashed yet and held once, by the caller.
     pub(crate) fn new_dentry(&self, ns: &mut Namespace, inode: Handle) -> Result<Handle> {
-        let slot = self.slots.alloc()?;
+        let slot = self.slot_alloc()?;
         self.dentry_init(ns, slot, inode);
         Ok(slot)
     }
@@ -635,9 +653,32 @@ impl Store {
     fn slot_free_if_idle(&self, slot: Handle) {
         let dentry_idle = !Meta(self.dentry(slot).meta.get()).is_live();
         if dentry_idle && self.inode_rest(slot).count.get() == 0 {
-            // Without memory for the list of free slots this one is lost until the store is dropped.
-            let _ = self.slots.free(slot);
+            let keep = KEEP_CHUNKS.max(self.slots.in_use() / 1024);
+            if self.slots.free(slot, keep) {
+                self.slots.give_back(|slots| self.retire(slots));
+            }
         }
+    }
+
+    /// A slot that nobody uses. If its memory was given back, its counts go on above those that it had, for readers and remembered
+    /// paths hold it to them.
+    fn slot_alloc(&self) -> Result<Handle> {
+        let slot = self.slots.alloc()?;
+        self.dentry(slot).seq.restart(self.retired.get());
+        self.inode(slot).seq.restart(self.retired.get());
+        Ok(slot)
+    }
+
+    /// Lets slots go that nobody uses, and what stands beside them; not when the counts come near their end.
+    fn retire(&self, slots: Range<Handle>) -> bool {
+        let counts = slots.clone().flat_map(|at| [self.dentry(at).seq.begin(), self.inode(at).seq.begin()]);
+        let highest = counts.chain([self.retired.get()]).max().unwrap_or_default();
+        if highest > u32::MAX / 2 {
+            return false;
+        }
+        self.retired.set(highest + 2);
+        self.rest.discard(slots);
+        true
     }
 
     /// Appends to the list of children; offsets increase along it.
@@ -735,6 +776,7 @@ impl Store {
         if ns.feed.is_some() {
             data.track();
         }
+        budget.charge_memory(1, CONTENTS_BYTES)?;
         let contents = Arc::new(Contents { data: RwLock::new(data), budget: Arc::clone(budget) });
         rest.data.set(ns.contents.insert(Arc::clone(&contents))?);
         Ok(contents)

@@ -264,8 +264,10 @@ impl Kernel {
         if unused && let Some(sb) = ns.mnt.supers.remove(sb) {
             self.store.shrink_tree(ns, sb.root);
         }
-        // Without memory for the list of free slots this one is lost until the table is dropped.
-        let _ = self.mounts.mounts.free(mnt);
+        if self.mounts.mounts.free(mnt, 1) {
+            // Whoever reads a mount asks the table's count, which has changed since.
+            self.mounts.mounts.give_back(|_| true);
+        }
     }
 
     /// Drops a file system that could not be mounted.

@@ -1,6 +1,6 @@
 //! The handle that users hold, and how a file system is made.
 
-use crate::base::errno::Result;
+use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{S_IFDIR, Timespec};
 use crate::base::variants::VariantBits;
 use crate::cred::ucounts::UserCounts;
@@ -21,7 +21,7 @@ use crate::perm::Protected;
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::lock::Mutex;
-use rcuwalk_sync::{MODELLED, PerCpu, Racy32};
+use rcuwalk_sync::{Budget, MODELLED, PerCpu, Racy32};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -55,6 +55,7 @@ pub struct VfsBuilder {
     mount_flags: u32,
     pages: u64,
     inodes: u64,
+    memory: Option<u64>,
     path_table: PathTableOptions,
     init_on_alloc: InitOnAlloc,
     security: Option<Box<dyn Security>>,
@@ -75,6 +76,8 @@ pub struct Stats {
     pub entries: u32,
     /// Bytes of long names, link bodies and ACLs.
     pub blob_bytes: u64,
+    /// Bytes that count against [`VfsBuilder::memory_limit`]; 0 if there is none.
+    pub memory: u64,
     /// Lockless walks that gave up, by reason, since the file system was made.
     pub bails: Vec<(&'static str, u64)>,
     /// The caches of buffers.
@@ -152,6 +155,7 @@ impl Default for VfsBuilder {
             mount_flags: MountOptions::default().flags(),
             pages: u64::MAX,
             inodes: 0,
+            memory: None,
             path_table: PathTableOptions::default(),
             init_on_alloc: InitOnAlloc::default(),
             security: None,
@@ -215,6 +219,34 @@ impl VfsBuilder {
         self
     }
 
+    /// The most bytes of memory that everything in the file system may take, all mounts together: names, inodes, contents, bodies
+    /// of links, extended attributes, mounts, and the whole-path table; without limit unless set. What does not fit is
+    /// `ENOMEM`, and leaves things as they were. What goes gives its part back.
+    ///
+    /// The whole-path table gets a sixteenth of it at most. It is counted coarsely, and not below what is taken: by 64 names, by 64 KiB of long names and link bodies, by the page of
+    /// contents, whether written or reserved. Tasks, descriptors and locks have limits of their own: `docs/tenancy.md` has them all.
+    ///
+    /// ```
+    /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    ///
+    /// let vfs = Vfs::builder().memory_limit(4 << 20).build()?;
+    /// let task = vfs.task(Cred::root());
+    /// let fd = task.open(b"/f", O_CREAT | O_RDWR, 0o644)?;
+    /// let mut written = 0;
+    /// while task.pwrite(fd, &[1; 4096], written).is_ok() {
+    ///     written += 4096;
+    /// }
+    /// assert_eq!(task.pwrite(fd, &[1; 4096], written), Err(Errno::ENOMEM));
+    /// task.ftruncate(fd, 0)?;
+    /// assert_eq!(task.pwrite(fd, &[1; 4096], 0), Ok(4096));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
     /// The whole-path table, which answers for paths that were walked before ([`WalkMode::Direct`]).
     #[must_use]
     pub fn path_table(mut self, options: PathTableOptions) -> Self {
@@ -252,7 +284,8 @@ impl VfsBuilder {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if the system refuses the address space for the capacity.
+    /// `ENOMEM` if the system refuses the address space for the capacity, or [`memory_limit`](Self::memory_limit) is too low even
+    /// for an empty file system.
     pub fn build(self) -> Result<Vfs> {
         // The name hash is keyed, so that a hostile tree cannot choose its collisions. A model checker runs one schedule
         // twice, which then has to be the same.
@@ -263,8 +296,13 @@ impl VfsBuilder {
             if MODELLED { number.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { random.hash_one(number) }
         };
         let seed = key();
-        let paths = PathTable::new(self.path_table, key)?;
-        let (mounts, state) = MountTable::new()?;
+        let most = self.memory.map_or(u64::MAX, |bytes| bytes / 16);
+        let paths = PathTable::new(self.path_table.within(most), key)?;
+        let memory = self.memory.map(|bytes| Arc::new(Budget::new(bytes)));
+        if memory.as_ref().is_some_and(|memory| !memory.charge(paths.bytes())) {
+            return Err(Errno::ENOMEM);
+        }
+        let (mounts, state) = MountTable::new(memory)?;
         let store = Store::new(self.capacity, seed, state, paths)?;
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
@@ -399,6 +437,7 @@ impl Vfs {
         Stats {
             entries,
             blob_bytes,
+            memory: self.0.store.lock().mnt.memory.as_ref().map_or(0, |memory| memory.used()),
             bails,
             caches,
             paths_remembered: self.0.store.paths.remembered(),

@@ -19,7 +19,7 @@ use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::lock::RwLock;
 use rcuwalk_sync::{
-    Arena, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
+    Arena, Budget, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
     chains::Found, type_stable,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -196,6 +196,8 @@ impl Views {
 #[derive(Debug)]
 pub(crate) struct MountState {
     pub(crate) chains: ChainsWriter,
+    /// What everything that tenants make may take, if that is limited.
+    pub(crate) memory: Option<Arc<Budget>>,
     pub(crate) info: BTreeMap<Handle, MountInfo>,
     /// The mounts that cover a dentry, in whatever namespace.
     pub(crate) covering: HashMap<Handle, Vec<Handle>>,
@@ -262,12 +264,15 @@ fn mount_hash(parent: Handle, mountpoint: Handle) -> u32 {
     (parent.wrapping_mul(0x9e37_79b1) ^ mountpoint).wrapping_mul(0x85eb_ca6b).rotate_left(15)
 }
 
+/// What a mount counts for as memory: its slot, and what the lists of mounts, file systems and namespaces have of it; bytes.
+const MOUNT_BYTES: u64 = 1024;
+
 impl MountTable {
     /// An empty table, and the state that belongs to it.
-    pub(crate) fn new() -> Result<(MountTable, MountState)> {
+    pub(crate) fn new(memory: Option<Arc<Budget>>) -> Result<(MountTable, MountState)> {
         let (chains, writer) = Chains::new(MAX_MOUNTS)?;
         let table = MountTable {
-            mounts: Arena::new(MAX_MOUNTS)?,
+            mounts: Arena::counted(MAX_MOUNTS, memory.clone(), MOUNT_BYTES)?,
             chains,
             seq: SeqCount::default(),
             views: Views::default(),
@@ -275,6 +280,7 @@ impl MountTable {
         };
         let state = MountState {
             chains: writer,
+            memory,
             info: BTreeMap::new(),
             covering: HashMap::new(),
             supers: Table::default(),
@@ -443,7 +449,8 @@ impl MountState {
         fastperm: bool,
     ) -> Result<u32> {
         let flags = if user_ns.is_init() { 0 } else { flags::SB_NODEV };
-        let (budget, space) = (Arc::new(budget), Arc::new(space));
+        let budget = Arc::new(budget.counted(self.memory.clone()));
+        let space = Arc::new(space.counted(self.memory.clone()));
         let new =
             SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts: 0, budget, space };
         self.supers.insert(new)

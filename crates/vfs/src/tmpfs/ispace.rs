@@ -13,17 +13,26 @@ use std::sync::Arc;
 const INODE: u64 = 1024;
 /// What an extended attribute counts for besides its name and its value; bytes.
 const XATTR: u64 = 40;
+/// What one takes of memory beside that: where it stands in the tree, and what the allocator adds.
+const XATTR_MEMORY: u64 = 120;
 
 /// The account of one file system.
 #[derive(Debug)]
 pub(crate) struct InodeSpace {
     limit: Option<Budget>,
+    /// The memory that all file systems share, from which attributes take; that of inodes is counted where they lie.
+    memory: Option<Arc<Budget>>,
 }
 
 impl InodeSpace {
     /// Room for so many inodes; without limit for 0.
     pub(crate) fn new(inodes: u64) -> InodeSpace {
-        InodeSpace { limit: (inodes != 0).then(|| Budget::new(inodes.saturating_mul(INODE))) }
+        InodeSpace { limit: (inodes != 0).then(|| Budget::new(inodes.saturating_mul(INODE))), memory: None }
+    }
+
+    /// The same, whose attributes count as memory.
+    pub(crate) fn counted(self, memory: Option<Arc<Budget>>) -> InodeSpace {
+        InodeSpace { memory, ..self }
     }
 
     /// The most inodes there may be, and how many more there is room for; 0 without limit.
@@ -58,6 +67,29 @@ impl InodeSpace {
         if let Some(limit) = &self.limit {
             limit.release(bytes);
         }
+    }
+
+    /// Takes room and memory for an attribute.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`, `ENOMEM`.
+    fn charge_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
+        let bytes = xattr_space(name, value);
+        self.charge(bytes)?;
+        match &self.memory {
+            Some(memory) if !memory.charge(XATTR_MEMORY + bytes) => {
+                self.release(bytes);
+                Err(Errno::ENOMEM)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn release_xattr(&self, name: &[u8], value: &[u8]) {
+        let bytes = xattr_space(name, value);
+        self.release(bytes);
+        self.memory.iter().for_each(|memory| memory.release(XATTR_MEMORY + bytes));
     }
 
     /// Takes room for an inode, or for a further name of one.
@@ -107,11 +139,11 @@ impl CountedXattrs {
         let (mut key, mut copy) = (Vec::new(), Vec::new());
         key.try_reserve_exact(name.len()).map_err(|_| Errno::ENOMEM)?;
         copy.try_reserve_exact(value.len()).map_err(|_| Errno::ENOMEM)?;
-        self.space.charge(xattr_space(name, value))?;
+        self.space.charge_xattr(name, value)?;
         key.extend_from_slice(name);
         copy.extend_from_slice(value);
         if let Some(old) = self.all.insert(key, copy) {
-            self.space.release(xattr_space(name, &old));
+            self.space.release_xattr(name, &old);
         }
         Ok(())
     }
@@ -120,7 +152,7 @@ impl CountedXattrs {
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let old = self.all.remove(name);
         if let Some(value) = &old {
-            self.space.release(xattr_space(name, value));
+            self.space.release_xattr(name, value);
         }
         old.is_some()
     }
@@ -128,8 +160,7 @@ impl CountedXattrs {
 
 impl Drop for CountedXattrs {
     fn drop(&mut self) {
-        let taken = self.all.iter().map(|(name, value)| xattr_space(name, value)).sum();
-        self.space.release(taken);
+        self.all.iter().for_each(|(name, value)| self.space.release_xattr(name, value));
     }
 }
 

@@ -16,6 +16,7 @@ use rcuwalk_sync::Budget;
 use rcuwalk_sync::fill::{self, Site};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -33,38 +34,62 @@ static HOLES: Site = Site::new("pages: hole");
 /// Cutting pages short.
 static PARTS: Site = Site::new("pages: part of a page");
 
-/// How many pages the files of one filesystem may have together.
+/// How many pages the files of one filesystem may have together, and the memory that all filesystems share.
 #[derive(Debug)]
-pub(crate) struct PageBudget(Budget);
+pub(crate) struct PageBudget {
+    pages: Budget,
+    memory: Option<Arc<Budget>>,
+}
 
 impl PageBudget {
     /// A budget of `limit` pages; `u64::MAX` is as good as none.
     pub(crate) fn new(limit: u64) -> PageBudget {
-        PageBudget(Budget::new(limit))
+        PageBudget { pages: Budget::new(limit), memory: None }
+    }
+
+    /// The same, whose pages and the nodes above them count as memory too, allocated or not: what was reserved can be written.
+    pub(crate) fn counted(self, memory: Option<Arc<Budget>>) -> PageBudget {
+        PageBudget { memory, ..self }
     }
 
     /// The most pages that may exist.
     pub(crate) fn limit(&self) -> u64 {
-        self.0.limit()
+        self.pages.limit()
     }
 
     /// Pages that exist.
     pub(crate) fn used(&self) -> u64 {
-        self.0.used()
+        self.pages.used()
     }
 
     /// Sets the most pages that may exist, unless there are more.
     pub(crate) fn set_limit(&self, pages: u64) -> bool {
-        self.0.set_limit(pages)
+        self.pages.set_limit(pages)
     }
 
     /// Takes `pages` or none.
     fn charge(&self, pages: u64) -> Result<()> {
-        if self.0.charge(pages) { Ok(()) } else { Err(Errno::ENOSPC) }
+        if !self.pages.charge(pages) {
+            return Err(Errno::ENOSPC);
+        }
+        self.charge_memory(pages, PAGE_SIZE).inspect_err(|_| self.pages.release(pages))
     }
 
     fn release(&self, pages: u64) {
-        self.0.release(pages);
+        self.pages.release(pages);
+        self.release_memory(pages, PAGE_SIZE);
+    }
+
+    /// Takes memory alone.
+    pub(crate) fn charge_memory(&self, count: u64, size: usize) -> Result<()> {
+        match &self.memory {
+            Some(memory) if !memory.charge(count.saturating_mul(size as u64)) => Err(Errno::ENOMEM),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn release_memory(&self, count: u64, size: usize) {
+        self.memory.iter().for_each(|memory| memory.release(count * size as u64));
     }
 }
 
@@ -92,8 +117,9 @@ pub struct FileData {
     size: u64,
     /// Allocated pages, reserved ones included.
     pages: u64,
-    /// Nodes of the tree.
+    /// Nodes of the tree, and those that the budget knows of.
     nodes: u64,
+    paid: u64,
     root: Slot,
     /// Levels of nodes above the pages.
     height: u32,
@@ -104,7 +130,7 @@ pub struct FileData {
 impl FileData {
     /// An empty file.
     pub(crate) const fn new() -> FileData {
-        FileData { size: 0, pages: 0, nodes: 0, root: Slot::Hole, height: 0, changed: None }
+        FileData { size: 0, pages: 0, nodes: 0, paid: 0, root: Slot::Hole, height: 0, changed: None }
     }
 
     /// Size in bytes.
@@ -194,14 +220,30 @@ impl FileData {
         let page = new_page(start, data)?;
         let charged = if reserved { 0 } else { 1 };
         budget.charge(charged)?;
-        match self.make(index) {
-            Ok(slot) => *slot = Slot::Data(page),
-            Err(errno) => {
-                budget.release(charged);
-                return Err(errno);
+        let made = self.make(index).map(|slot| *slot = Slot::Data(page));
+        // What was reserved has paid for the nodes that come of it.
+        let paid = self.pay(budget).or_else(|errno| if reserved { Ok(()) } else { Err(errno) });
+        if let Err(errno) = made.and(paid) {
+            budget.release(charged);
+            if !reserved {
+                remove(&mut self.root, self.height, 0, &(index..index + 1), &mut self.nodes);
             }
+            self.shrink();
+            let _ = self.pay(budget);
+            return Err(errno);
         }
         self.pages += charged;
+        Ok(())
+    }
+
+    /// Has the budget know how many nodes there are.
+    fn pay(&mut self, budget: &PageBudget) -> Result<()> {
+        if self.nodes > self.paid {
+            budget.charge_memory(self.nodes - self.paid, size_of::<[Slot; FANOUT]>())?;
+        } else {
+            budget.release_memory(self.paid - self.nodes, size_of::<[Slot; FANOUT]>());
+        }
+        self.paid = self.nodes;
         Ok(())
     }
 
@@ -225,7 +267,8 @@ impl FileData {
     /// Frees every page and sets the size to zero.
     pub(crate) fn clear(&mut self, budget: &PageBudget) {
         budget.release(self.pages);
-        *self = FileData { changed: self.changed.take(), ..FileData::new() };
+        *self = FileData { changed: self.changed.take(), paid: self.paid, ..FileData::new() };
+        let _ = self.pay(budget);
         self.mark(0..u64::MAX.div_ceil(PAGE_SIZE as u64));
     }
 
@@ -303,6 +346,8 @@ impl FileData {
         }
         fill(&mut self.root, self.height, 0, pages, how, &mut self.nodes);
         self.pages += missing;
+        // Pages that take no memory have paid for nodes.
+        let _ = self.pay(budget);
         self.mark(pages.clone());
         Ok(())
     }
@@ -394,6 +439,7 @@ impl FileData {
         self.pages -= freed;
         budget.release(freed);
         self.shrink();
+        let _ = self.pay(budget);
         Ok(())
     }
 

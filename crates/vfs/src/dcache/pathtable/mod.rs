@@ -83,6 +83,16 @@ impl Default for PathTableOptions {
     }
 }
 
+impl PathTableOptions {
+    /// The same, or fewer entries: so that a table takes so many bytes at most.
+    pub(crate) fn within(self, bytes: u64) -> PathTableOptions {
+        let most = bytes / (size_of::<Entry>() + size_of::<Racy64>()) as u64;
+        // A power of two, since the table takes one.
+        let most = most.checked_ilog2().map_or(0, |log| 1 << log.min(24));
+        PathTableOptions { entries: self.entries.min(most), ..self }
+    }
+}
+
 /// What a path led to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Led {
@@ -176,6 +186,12 @@ impl PathTable {
             doze: Doze::new(options.at_first_sight),
             remembered: Counter::default(),
         })
+    }
+
+    /// The most memory that it may come to take; bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = |slots: u32, size: usize| (u64::from(slots) + 1) * size as u64;
+        of(self.tags.capacity(), 2 * size_of::<Racy64>()) + of(self.entries.capacity(), size_of::<Entry>())
     }
 
     /// Paths remembered since the table was made.

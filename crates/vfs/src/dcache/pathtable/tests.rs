@@ -18,7 +18,7 @@ const START: Path = Path { mnt: 1, dentry: 2 };
 const NOW: AsOf = AsOf { path_seq: 2, m_seq: 4 };
 
 fn store() -> Store {
-    let (_, mounts) = MountTable::new().unwrap();
+    let (_, mounts) = MountTable::new(None).unwrap();
     Store::new(Capacity { objects: 64, blob_words: 64 }, 1, mounts, table(64, false)).unwrap()
 }
 

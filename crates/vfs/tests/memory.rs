@@ -1,0 +1,184 @@
+//! What tenants can make stays within the memory that the host allows, and all of it comes back.
+
+use rcuwalk::{Cred, Errno, Result, Task, Vfs, uapi::*};
+use std::process::Command;
+
+/// The limit of the tests; bytes.
+const LIMIT: u64 = 8 << 20;
+
+fn limited() -> (Vfs, Task) {
+    let vfs = Vfs::builder().capacity(1 << 20).memory_limit(LIMIT).build().expect("an engine");
+    let root = vfs.task(Cred::root());
+    (vfs, root)
+}
+
+/// Makes things until that fails; says how many, and how it failed.
+fn fill(make: &mut dyn FnMut(u64) -> Result<()>) -> (u64, Errno) {
+    (0..).find_map(|i| make(i).err().map(|errno| (i, errno))).expect("there is a limit")
+}
+
+/// Fills the memory with one kind of thing, twice: as many of them fit again when they are gone.
+#[track_caller]
+fn comes_back(
+    least: u64,
+    make: impl Fn(&Task, u64) -> Result<()>,
+    remove: impl Fn(&Task, u64) -> Result<()>,
+) {
+    let (vfs, root) = limited();
+    let all = (0..3).map(|_| {
+        let (made, errno) = fill(&mut |i| make(&root, i));
+        assert_eq!(errno, Errno::ENOMEM, "after {made}");
+        let full = vfs.stats().memory;
+        assert!(full <= LIMIT && full > LIMIT / 8 * 7, "{made} take {full} bytes");
+        // What was refused left nothing behind, and what there is works.
+        assert_eq!(make(&root, made), Err(Errno::ENOMEM));
+        assert!(root.stat(b"/").is_ok());
+        (0..made).for_each(|i| remove(&root, i).expect("is there"));
+        let left = vfs.stats().memory;
+        assert!(left < LIMIT / 3, "{left} bytes are left of {full}");
+        made
+    });
+    let all: Vec<u64> = all.collect();
+    assert!(all[0] >= least && all[1] * 100 >= all[0] * 98 && all[2] >= all[1], "{all:?}");
+}
+
+fn name(i: u64) -> Vec<u8> {
+    format!("/{i}").into_bytes()
+}
+
+#[test]
+fn names() {
+    comes_back(20_000, |root, i| root.mkdir(&name(i), 0o755), |root, i| root.rmdir(&name(i)));
+}
+
+#[test]
+fn long_names() {
+    let long = |i| format!("/{}{i}", "n".repeat(240)).into_bytes();
+    comes_back(10_000, move |root, i| root.mkdir(&long(i), 0o755), move |root, i| root.rmdir(&long(i)));
+}
+
+#[test]
+fn bodies_of_links() {
+    let body = [b'x'; 4000];
+    comes_back(1_500, move |root, i| root.symlink(&body, &name(i)), |root, i| root.unlink(&name(i)));
+}
+
+#[test]
+fn further_names() {
+    let make = |root: &Task, i: u64| match i {
+        0 => root.creat(b"/0", 0o644).and_then(|fd| root.close(fd)),
+        _ => root.link(b"/0", &name(i)),
+    };
+    comes_back(20_000, make, |root, i| root.unlink(&name(i)));
+}
+
+#[test]
+fn contents() {
+    let make = |root: &Task, i: u64| {
+        let fd = root.open(&name(i), O_CREAT | O_RDWR, 0o644)?;
+        let written = root.pwrite(fd, &[1; 3 * 4096], 5000);
+        root.close(fd)?;
+        written.map(|_| ())
+    };
+    comes_back(400, make, |root, i| root.unlink(&name(i)));
+}
+
+/// Each page of a file that is nearly all hole has nodes of its own.
+#[test]
+fn scattered_pages() {
+    let open = |root: &Task| root.open(b"/f", O_CREAT | O_RDWR, 0o644);
+    let make = move |root: &Task, i: u64| {
+        let fd = open(root)?;
+        let written = root.pwrite(fd, b"x", (i << 30) as i64);
+        root.close(fd)?;
+        written.map(|_| ())
+    };
+    let remove = |root: &Task, i: u64| if i == 0 { root.truncate(b"/f", 0) } else { Ok(()) };
+    comes_back(1_000, make, remove);
+}
+
+#[test]
+fn reservations() {
+    let make = |root: &Task, i: u64| {
+        let fd = root.open(&name(i), O_CREAT | O_RDWR, 0o644)?;
+        let reserved = root.fallocate(fd, 0, 0, 100 << 12);
+        root.close(fd)?;
+        reserved
+    };
+    comes_back(15, make, |root, i| root.unlink(&name(i)));
+    let (_vfs, root) = limited();
+    let fd = root.open(b"/f", O_CREAT | O_RDWR, 0o644).expect("has room");
+    assert_eq!(root.fallocate(fd, 0, 0, 64 << 40), Err(Errno::ENOMEM));
+    assert_eq!(root.fstat(fd).map(|stat| (stat.size, stat.blocks)), Ok((0, 0)));
+}
+
+#[test]
+fn attributes() {
+    let make = |root: &Task, i: u64| {
+        if i == 0 {
+            root.creat(b"/f", 0o644).and_then(|fd| root.close(fd))?;
+        }
+        root.setxattr(b"/f", format!("user.{i}").as_bytes(), &[7; 1000], 0)
+    };
+    comes_back(5_000, make, |root, i| root.removexattr(b"/f", format!("user.{i}").as_bytes()));
+}
+
+#[test]
+fn mounts() {
+    let make = |root: &Task, i: u64| {
+        let _ = root.mkdir(b"/m", 0o755);
+        root.mount(b"none", b"/m", b"tmpfs", 0, b"").map_err(|errno| if i > 100 { errno } else { Errno::EIO })
+    };
+    comes_back(4_000, make, |root, _| root.umount2(b"/m", 0));
+}
+
+/// Writes go on as far as they can, and a later one is refused.
+#[test]
+fn a_write_that_meets_the_limit_is_short() {
+    let (_vfs, root) = limited();
+    let fd = root.open(b"/f", O_CREAT | O_RDWR, 0o644).expect("has room");
+    let all = vec![3; 2 * LIMIT as usize];
+    let written = root.pwrite(fd, &all, 0).expect("a part fits");
+    assert!(written > LIMIT as usize / 2 && written < LIMIT as usize, "{written}");
+    assert_eq!(root.pwrite(fd, &all, written as i64), Err(Errno::ENOMEM));
+    assert_eq!(root.fstat(fd).map(|stat| stat.size), Ok(written as i64));
+    let mut byte = [0];
+    assert_eq!((root.pread(fd, &mut byte, written as i64 - 1), byte), (Ok(1), [3]));
+    assert_eq!(root.mkdir(b"/d", 0o755), Ok(()), "its chunk is there already");
+}
+
+#[test]
+fn a_limit_below_an_empty_file_system_is_refused() {
+    assert_eq!(Vfs::builder().memory_limit(1000).build().map(|_| ()), Err(Errno::ENOMEM));
+}
+
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("proc");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * 4096
+}
+
+/// In a process of its own, with an address space of its own size: what the system counts.
+#[test]
+fn the_system_gets_its_memory_back() {
+    const CHILD: &str = "RCUWALK_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let me = std::env::current_exe().expect("a path");
+        let line = "ulimit -v 1500000; exec \"$0\" --exact the_system_gets_its_memory_back --nocapture";
+        let child = Command::new("sh").args(["-c", line]).arg(me).env(CHILD, "1").output().expect("sh runs");
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let vfs = Vfs::builder().capacity(1 << 20).memory_limit(100 << 20).build().expect("an engine");
+    let root = vfs.task(Cred::root());
+    let start = resident();
+    for round in 0..2 {
+        let (made, errno) = fill(&mut |i| root.symlink(&[b'b'; 100], &name(i)));
+        let full = resident() - start;
+        assert_eq!(errno, Errno::ENOMEM);
+        assert!(full < 100 << 20 && full > 50 << 20, "round {round}: {made} links take {full} bytes");
+        (0..made).for_each(|i| root.unlink(&name(i)).expect("is there"));
+        let left = resident().saturating_sub(start);
+        assert!(left < 20 << 20, "round {round}: {left} bytes of {full} stay");
+        println!("{made} links: {full} bytes, then {left}");
+    }
+}
