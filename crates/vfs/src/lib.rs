@@ -55,7 +55,7 @@ pub use base::uapi::{Dirent, OpenHow, Stat, Statx, Timespec};
 #[cfg(feature = "__variants")]
 #[doc(hidden)]
 pub use base::variants::{NameBuffer, SearchCheck, Variants};
-pub use base::{errno, uapi};
+pub use base::{errno, flags, uapi};
 pub use calls::fileattr::FileAttr;
 pub use calls::locks::Flock;
 pub use calls::namespace::MountAttr;

@@ -12,7 +12,20 @@ macro_rules! setters {
     };
 }
 
+/// Declares setters of fields that hold the flags of a type.
+macro_rules! flag_setters {
+    ($($with:ident $field:ident: $flags:ty;)*) => {
+        $(#[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+        #[must_use]
+        pub fn $with(mut self, $field: impl Into<$flags>) -> Self {
+            self.$field = $field.into().bits();
+            self
+        })*
+    };
+}
+
 pub mod errno;
+pub mod flags;
 pub(crate) mod table;
 pub mod uapi;
 pub(crate) mod variants;

@@ -3,6 +3,7 @@
 //! Each constant has the type of the argument that takes it: open flags, `AT_*` and access modes are `i32`, file modes
 //! and `STATX_*` `u32`, `RESOLVE_*` and mount flags `u64`.
 
+use crate::base::flags::{OFlags, ResolveFlags};
 use zerocopy::{Immutable, IntoBytes, transmute_ref};
 
 /// Declares constants, each documented by one line.
@@ -681,14 +682,17 @@ impl OpenHow {
     /// let how = OpenHow::new(O_DIRECTORY).with_resolve(RESOLVE_BENEATH);
     /// assert_eq!((how.flags, how.mode, how.resolve), (0o200000, 0, 8));
     /// ```
-    pub const fn new(flags: i32) -> OpenHow {
-        OpenHow { flags: flags as u64, mode: 0, resolve: 0 }
+    pub fn new(flags: impl Into<OFlags>) -> OpenHow {
+        OpenHow { flags: flags.into().bits() as u64, mode: 0, resolve: 0 }
     }
 
     setters! {
         with_flags flags: u64;
         with_mode mode: u64;
-        with_resolve resolve: u64;
+    }
+
+    flag_setters! {
+        with_resolve resolve: ResolveFlags;
     }
 }
 

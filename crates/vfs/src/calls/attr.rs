@@ -3,6 +3,7 @@
 //! Kernel: fs/open.c `chmod_common()`, `chown_common()`, fs/utimes.c, fs/attr.c `notify_change()`.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::AtFlags;
 use crate::base::uapi::*;
 use crate::dcache::inode::Touch;
 use crate::dcache::store::Namespace;
@@ -66,8 +67,8 @@ impl Task {
     ///
     /// `EINVAL` (flags), those of the walk, `EROFS`, `EPERM` (immutable, append-only, not the owner), `EOPNOTSUPP` (a
     /// link), `ENOSPC`.
-    pub fn fchmodat2(&self, dirfd: i32, path: &[u8], mode: u32, flags: i32) -> Result<()> {
-        let lookup = Self::at_lookup(flags)?;
+    pub fn fchmodat2(&self, dirfd: i32, path: &[u8], mode: u32, flags: impl Into<AtFlags>) -> Result<()> {
+        let lookup = Self::at_lookup(flags.into().bits())?;
         self.setattr_at(dirfd, path, lookup, |place, inode| self.chmod_common(place, inode, mode))
     }
 
@@ -137,8 +138,15 @@ impl Task {
     ///
     /// `EINVAL` (flags; an id without a mapping), those of the walk, `EROFS`, `EPERM` (immutable, append-only, no
     /// `CAP_CHOWN` for what is asked), `EOVERFLOW`.
-    pub fn fchownat(&self, dirfd: i32, path: &[u8], uid: u32, gid: u32, flags: i32) -> Result<()> {
-        let lookup = Self::at_lookup(flags)?;
+    pub fn fchownat(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        uid: u32,
+        gid: u32,
+        flags: impl Into<AtFlags>,
+    ) -> Result<()> {
+        let lookup = Self::at_lookup(flags.into().bits())?;
         self.setattr_at(dirfd, path, lookup, |place, inode| self.chown_common(place, inode, uid, gid))
     }
 
@@ -182,8 +190,9 @@ impl Task {
         dirfd: i32,
         path: Option<&[u8]>,
         times: Option<[Timespec; 2]>,
-        flags: i32,
+        flags: impl Into<AtFlags>,
     ) -> Result<()> {
+        let flags = flags.into().bits();
         if Utimes::is_noop(times) {
             return Ok(());
         }

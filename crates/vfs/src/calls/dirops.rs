@@ -3,6 +3,7 @@
 //! Kernel: fs/namei.c `vfs_mkdir()` and its like, with the system calls around them.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::{AtFlags, RenameFlags};
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::dcache::Name;
@@ -409,7 +410,18 @@ impl Task {
     /// `EINVAL` (flags), those of both walks, `EEXIST`, `EROFS`, `EXDEV`, `EPERM` (a directory, an immutable or append-only
     /// file, another's file under `protected_hardlinks`), `EACCES`, `ENOENT` (a file without a name that was not made for
     /// getting one; an empty path and a descriptor from another credential), `EMLINK`.
-    pub fn linkat(&self, old_dirfd: i32, old: &[u8], new_dirfd: i32, new: &[u8], flags: i32) -> Result<()> {
+    pub fn linkat(
+        &self,
+        old_dirfd: i32,
+        old: &[u8],
+        new_dirfd: i32,
+        new: &[u8],
+        flags: impl Into<AtFlags>,
+    ) -> Result<()> {
+        self.do_linkat(old_dirfd, old, new_dirfd, new, flags.into().bits())
+    }
+
+    fn do_linkat(&self, old_dirfd: i32, old: &[u8], new_dirfd: i32, new: &[u8], flags: i32) -> Result<()> {
         if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -467,7 +479,11 @@ impl Task {
     /// # Errors
     ///
     /// As those two, `EINVAL` for other flags, and `EBADF`.
-    pub fn unlinkat(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<()> {
+    pub fn unlinkat(&self, dirfd: i32, path: &[u8], flags: impl Into<AtFlags>) -> Result<()> {
+        self.do_unlinkat(dirfd, path, flags.into().bits())
+    }
+
+    fn do_unlinkat(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<()> {
         if flags & !AT_REMOVEDIR != 0 {
             return Err(Errno::EINVAL);
         }
@@ -531,6 +547,17 @@ impl Task {
         old_dirfd: i32,
         old: &[u8],
         new_dirfd: i32,
+        new: &[u8],
+        flags: impl Into<RenameFlags>,
+    ) -> Result<()> {
+        self.do_renameat2([old_dirfd, new_dirfd], old, new, flags.into().bits())
+    }
+
+    /// The two descriptors are those that the paths start at.
+    fn do_renameat2(
+        &self,
+        [old_dirfd, new_dirfd]: [i32; 2],
+        old: &[u8],
         new: &[u8],
         flags: u32,
     ) -> Result<()> {

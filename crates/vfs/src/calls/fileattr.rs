@@ -3,6 +3,7 @@
 //! Kernel: fs/file_attr.c, mm/shmem.c `shmem_fileattr_set()`; fs/fcntl.c for hints.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::AtFlags;
 use crate::base::uapi::*;
 use crate::calls::xattr::Target;
 use crate::dcache::inode::{Touch, flags};
@@ -220,8 +221,8 @@ impl Task {
     /// assert_eq!(root.file_getattr(AT_FDCWD, b"/d", 0)?, attr);
     /// # Ok::<(), rcuwalk::Errno>(())
     /// ```
-    pub fn file_getattr(&self, dirfd: i32, path: &[u8], at_flags: i32) -> Result<FileAttr> {
-        let target = Target::at(dirfd, path, at_flags)?;
+    pub fn file_getattr(&self, dirfd: i32, path: &[u8], at_flags: impl Into<AtFlags>) -> Result<FileAttr> {
+        let target = Target::at(dirfd, path, at_flags.into())?;
         self.at_target(target, |_, inode| self.fileattr_get(inode)).map(attr_of).map_err(unsupported)
     }
 
@@ -234,8 +235,14 @@ impl Task {
     /// but `EOPNOTSUPP` for `ENOTTY`.
     ///
     /// Kernel: fs/file_attr.c `file_setattr()`.
-    pub fn file_setattr(&self, dirfd: i32, path: &[u8], attr: FileAttr, at_flags: i32) -> Result<()> {
-        let target = Target::at(dirfd, path, at_flags)?;
+    pub fn file_setattr(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        attr: FileAttr,
+        at_flags: impl Into<AtFlags>,
+    ) -> Result<()> {
+        let target = Target::at(dirfd, path, at_flags.into())?;
         let wanted = Wanted::xattr(attr).ok_or(Errno::EINVAL)?;
         let set = |place, inode| {
             self.want_write(place)?;

@@ -3,6 +3,7 @@
 //! Kernel: fs/locks.c.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::FlockOperation;
 use crate::base::uapi::*;
 use crate::file::File;
 use crate::file::locks::{Held, Kind, Table};
@@ -61,7 +62,11 @@ impl Task {
     /// `EAGAIN` (held by another open file).
     ///
     /// Kernel: fs/locks.c `flock()`.
-    pub fn flock(&self, fd: i32, operation: i32) -> Result<()> {
+    pub fn flock(&self, fd: i32, operation: impl Into<FlockOperation>) -> Result<()> {
+        self.do_flock(fd, operation.into().bits())
+    }
+
+    fn do_flock(&self, fd: i32, operation: i32) -> Result<()> {
         if operation & LOCK_MAND != 0 {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! Kernel: fs/namespace.c. Differs: the only type of file system is tmpfs.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::{AtFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::cred::userns::{MountIdmap, UserNamespace};
@@ -40,10 +41,13 @@ pub struct MountAttr {
 
 impl MountAttr {
     setters! {
-        with_set set: u64;
-        with_clr clr: u64;
-        with_propagation propagation: u64;
         with_userns userns: Result<Arc<UserNamespace>>;
+    }
+
+    flag_setters! {
+        with_set set: MountAttrFlags;
+        with_clr clr: MountAttrFlags;
+        with_propagation propagation: MountFlags;
     }
 }
 
@@ -304,8 +308,15 @@ impl Task {
     /// assert!(root.stat(b"/ro/d").is_ok());
     /// # Ok::<(), Errno>(())
     /// ```
-    pub fn mount(&self, source: &[u8], target: &[u8], fstype: &[u8], flags: u64, data: &[u8]) -> Result<()> {
-        self.mount_type(source, target, Some(fstype), flags, data)
+    pub fn mount(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        fstype: &[u8],
+        flags: impl Into<MountFlags>,
+        data: &[u8],
+    ) -> Result<()> {
+        self.mount_type(source, target, Some(fstype), flags.into().bits(), data)
     }
 
     /// [`mount`](Self::mount) with a type or none, which is another mistake than an empty one.
@@ -534,7 +545,11 @@ impl Task {
     /// (the first time with `MNT_EXPIRE`).
     ///
     /// Kernel: fs/namespace.c `path_umount()`.
-    pub fn umount2(&self, target: &[u8], flags: i32) -> Result<()> {
+    pub fn umount2(&self, target: &[u8], flags: impl Into<UnmountFlags>) -> Result<()> {
+        self.path_umount(target, flags.into().bits())
+    }
+
+    fn path_umount(&self, target: &[u8], flags: i32) -> Result<()> {
         if flags & !(MNT_FORCE | MNT_DETACH | MNT_EXPIRE | UMOUNT_NOFOLLOW) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -617,8 +632,15 @@ impl Task {
     /// locked flag; a second idmap), those of the walk, `EBADF` (the namespace's descriptor), `EBUSY` (open for writing).
     ///
     /// Kernel: fs/namespace.c `do_mount_setattr()`.
-    pub fn mount_setattr(&self, dirfd: i32, path: &[u8], flags: i32, attr: &MountAttr) -> Result<()> {
+    pub fn mount_setattr(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: impl Into<AtFlags>,
+        attr: &MountAttr,
+    ) -> Result<()> {
         const KNOWN: i32 = AT_EMPTY_PATH | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+        let flags = flags.into().bits();
         if flags & !KNOWN != 0 {
             return Err(Errno::EINVAL);
         }
@@ -688,7 +710,11 @@ impl Task {
     /// `EINVAL` (flags; unbindable; not of this namespace), `EPERM`, those of the walk, `ENOSPC`, `EMFILE`.
     ///
     /// Kernel: fs/namespace.c `open_tree()`.
-    pub fn open_tree(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<i32> {
+    pub fn open_tree(&self, dirfd: i32, path: &[u8], flags: impl Into<OpenTreeFlags>) -> Result<i32> {
+        self.do_open_tree(dirfd, path, flags.into().bits())
+    }
+
+    fn do_open_tree(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<i32> {
         const KNOWN: i32 = AT_EMPTY_PATH
             | AT_NO_AUTOMOUNT
             | AT_RECURSIVE
@@ -743,7 +769,7 @@ impl Task {
         from: &[u8],
         to_dirfd: i32,
         to: &[u8],
-        flags: u32,
+        flags: impl Into<MoveMountFlags>,
     ) -> Result<()> {
         const KNOWN: u32 = MOVE_MOUNT_F_SYMLINKS
             | MOVE_MOUNT_F_EMPTY_PATH
@@ -751,6 +777,7 @@ impl Task {
             | MOVE_MOUNT_T_EMPTY_PATH
             | MOVE_MOUNT_F_AUTOMOUNTS
             | MOVE_MOUNT_T_AUTOMOUNTS;
+        let flags = flags.into().bits();
         self.may_mount()?;
         if flags & !KNOWN != 0 {
             return Err(Errno::EINVAL);

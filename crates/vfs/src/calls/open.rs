@@ -3,6 +3,7 @@
 //! Kernel: fs/open.c, fs/namei.c `path_openat()`.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::OFlags;
 use crate::base::uapi::*;
 use crate::calls::dirops::{Change, NewNode};
 use crate::dcache::Seen;
@@ -159,7 +160,7 @@ impl Task {
     /// # Ok::<(), Errno>(())
     /// ```
     #[inline]
-    pub fn open(&self, path: &[u8], flags: i32, mode: u32) -> Result<i32> {
+    pub fn open(&self, path: &[u8], flags: impl Into<OFlags>, mode: u32) -> Result<i32> {
         self.openat(AT_FDCWD, path, flags, mode)
     }
 
@@ -178,9 +179,9 @@ impl Task {
     ///
     /// As [`open`](Self::open), and `EBADF`.
     #[inline]
-    pub fn openat(&self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Result<i32> {
+    pub fn openat(&self, dirfd: i32, path: &[u8], flags: impl Into<OFlags>, mode: u32) -> Result<i32> {
         // Unlike openat2, the older calls drop what they do not know. Kernel: fs/open.c `build_open_how()`.
-        let flags = flags & VALID_FLAGS;
+        let flags = flags.into().bits() & VALID_FLAGS;
         let flags = if flags & O_PATH != 0 { flags & PATH_FLAGS } else { flags };
         let mode = if flags & (O_CREAT | __O_TMPFILE) != 0 { mode & S_IALLUGO } else { 0 };
         self.openat2(dirfd, path, &OpenHow { flags: flags as u64, mode: u64::from(mode), resolve: 0 })
@@ -226,7 +227,11 @@ impl Task {
     /// ```
     ///
     /// Kernel: fs/open.c `dentry_open()`, after fs/namei.c `may_open()`.
-    pub fn dentry_open(&self, fd: i32, flags: i32) -> Result<i32> {
+    pub fn dentry_open(&self, fd: i32, flags: impl Into<OFlags>) -> Result<i32> {
+        self.do_dentry_open(fd, flags.into().bits())
+    }
+
+    fn do_dentry_open(&self, fd: i32, flags: i32) -> Result<i32> {
         if flags & (O_CREAT | __O_TMPFILE) != 0 {
             return Err(Errno::EINVAL);
         }

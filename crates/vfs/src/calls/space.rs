@@ -4,6 +4,7 @@
 //! `shmem_fallocate()`.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::FallocateFlags;
 use crate::base::uapi::*;
 use crate::calls::io::MAX_RW_COUNT;
 use crate::dcache::inode::Inode;
@@ -63,7 +64,11 @@ impl Task {
     /// assert_eq!((stat.size, stat.blocks), (0, 16));
     /// # Ok::<(), rcuwalk::Errno>(())
     /// ```
-    pub fn fallocate(&self, fd: i32, mode: i32, offset: i64, len: i64) -> Result<()> {
+    pub fn fallocate(&self, fd: i32, mode: impl Into<FallocateFlags>, offset: i64, len: i64) -> Result<()> {
+        self.vfs_fallocate(fd, mode.into().bits(), offset, len)
+    }
+
+    fn vfs_fallocate(&self, fd: i32, mode: i32, offset: i64, len: i64) -> Result<()> {
         let file = self.file(fd)?;
         let (Ok(start), Ok(bytes @ 1..)) = (u64::try_from(offset), u64::try_from(len)) else {
             return Err(Errno::EINVAL);

@@ -3,6 +3,7 @@
 //! Kernel: fs/stat.c, fs/open.c `do_faccessat()`.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::{Access, AtFlags, StatxFlags};
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::dcache::inode::{Inode, Kstat, Touch, flags};
@@ -219,7 +220,13 @@ impl Task {
     /// # Errors
     ///
     /// As [`stat`](Self::stat); `EINVAL` for other flags, `EBADF` for a `dirfd` that is not open and needed.
-    pub fn newfstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<Stat> {
+    #[inline]
+    pub fn newfstatat(&self, dirfd: i32, path: &[u8], flags: impl Into<AtFlags>) -> Result<Stat> {
+        self.vfs_fstatat(dirfd, path, flags.into().bits())
+    }
+
+    /// Kernel: fs/stat.c `vfs_fstatat()`.
+    fn vfs_fstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<Stat> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
             return self.fstat(dirfd);
         }
@@ -305,7 +312,19 @@ impl Task {
     /// # Errors
     ///
     /// As [`newfstatat`](Self::newfstatat); `EINVAL` also for the reserved mask bit and for both synchronisation flags.
-    pub fn statx(&self, dirfd: i32, path: &[u8], flags: i32, mask: u32) -> Result<Statx> {
+    #[inline]
+    pub fn statx(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: impl Into<AtFlags>,
+        mask: impl Into<StatxFlags>,
+    ) -> Result<Statx> {
+        self.do_statx(dirfd, path, flags.into().bits(), mask.into().bits())
+    }
+
+    /// Kernel: fs/stat.c `do_statx()`.
+    fn do_statx(&self, dirfd: i32, path: &[u8], flags: i32, mask: u32) -> Result<Statx> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 && dirfd >= 0 {
             return self.do_statx_fd(dirfd, flags, mask, |statx| Ok(*statx));
         }
@@ -400,7 +419,13 @@ impl Task {
     /// # Errors
     ///
     /// As [`faccessat2`](Self::faccessat2).
-    pub fn access(&self, path: &[u8], mode: i32) -> Result<()> {
+    #[inline]
+    pub fn access(&self, path: &[u8], mode: impl Into<Access>) -> Result<()> {
+        self.access_cwd(path, mode.into().bits())
+    }
+
+    /// A function of its own, in which what other flags would lead to is left out.
+    fn access_cwd(&self, path: &[u8], mode: i32) -> Result<()> {
         self.do_faccessat(AT_FDCWD, path, mode, 0)
     }
 
@@ -409,8 +434,9 @@ impl Task {
     /// # Errors
     ///
     /// As [`faccessat2`](Self::faccessat2).
-    pub fn faccessat(&self, dirfd: i32, path: &[u8], mode: i32) -> Result<()> {
-        self.do_faccessat(dirfd, path, mode, 0)
+    #[inline]
+    pub fn faccessat(&self, dirfd: i32, path: &[u8], mode: impl Into<Access>) -> Result<()> {
+        self.faccessat2(dirfd, path, mode, 0)
     }
 
     /// Whether the task may access `path`, relative to `dirfd`, judged by its real ids, or with `AT_EACCESS` by its
@@ -420,7 +446,18 @@ impl Task {
     ///
     /// `EINVAL` (mode, flags), those of the walk, `EACCES` (noexec mount; permission), `EROFS`, `EPERM` (immutable, for
     /// writing).
-    pub fn faccessat2(&self, dirfd: i32, path: &[u8], mode: i32, flags: i32) -> Result<()> {
+    #[inline]
+    pub fn faccessat2(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        mode: impl Into<Access>,
+        flags: impl Into<AtFlags>,
+    ) -> Result<()> {
+        self.faccessat_at(dirfd, path, mode.into().bits(), flags.into().bits())
+    }
+
+    fn faccessat_at(&self, dirfd: i32, path: &[u8], mode: i32, flags: i32) -> Result<()> {
         self.do_faccessat(dirfd, path, mode, flags)
     }
 

@@ -3,6 +3,7 @@
 //! Kernel: fs/read_write.c, include/linux/fs.h `kiocb_set_rw_flags()`, fs/splice.c.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::ReadWriteFlags;
 use crate::base::uapi::*;
 use crate::calls::io::{MAX_RW_COUNT, Way};
 use crate::dcache::inode::Inode;
@@ -122,14 +123,20 @@ impl Task {
     /// assert_eq!((&one, &two[..3]), (b"he", b"llo".as_slice()));
     /// # Ok::<(), Errno>(())
     /// ```
-    pub fn preadv2(&self, fd: i32, buffers: &mut [IoSliceMut<'_>], offset: i64, flags: i32) -> Result<usize> {
+    pub fn preadv2(
+        &self,
+        fd: i32,
+        buffers: &mut [IoSliceMut<'_>],
+        offset: i64,
+        flags: impl Into<ReadWriteFlags>,
+    ) -> Result<usize> {
         let offset = offset_or_position(offset)?;
         let start = self.may_transfer(fd, Way::Read, offset)?;
         let len = area(start, buffers.iter().map(|buffer| buffer.len()))?;
         if len == 0 {
             return Ok(0);
         }
-        self.rwf(fd, flags)?;
+        self.rwf(fd, flags.into().bits())?;
         let mut done = 0;
         for buffer in buffers {
             let n = buffer.len().min(len - done);
@@ -170,14 +177,20 @@ impl Task {
     /// assert_eq!(root.fstat(fd)?.size, 13);
     /// # Ok::<(), Errno>(())
     /// ```
-    pub fn pwritev2(&self, fd: i32, buffers: &[IoSlice<'_>], offset: i64, flags: i32) -> Result<usize> {
+    pub fn pwritev2(
+        &self,
+        fd: i32,
+        buffers: &[IoSlice<'_>],
+        offset: i64,
+        flags: impl Into<ReadWriteFlags>,
+    ) -> Result<usize> {
         let offset = offset_or_position(offset)?;
         let start = self.may_transfer(fd, Way::Write, offset)?;
         let len = area(start, buffers.iter().map(|buffer| buffer.len()))?;
         if len == 0 {
             return Ok(0);
         }
-        let rwf = self.rwf(fd, flags)?;
+        let rwf = self.rwf(fd, flags.into().bits())?;
         let mut done = 0;
         for buffer in buffers {
             let data = &buffer[..buffer.len().min(len - done)];

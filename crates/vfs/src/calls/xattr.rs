@@ -3,6 +3,7 @@
 //! Kernel: fs/xattr.c, fs/posix_acl.c.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::{AtFlags, XattrFlags};
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::cred::userns::IdView;
@@ -168,7 +169,8 @@ impl<'a> Target<'a> {
     /// # Errors
     ///
     /// `EINVAL` (flags).
-    pub(crate) fn at(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
+    pub(crate) fn at(dirfd: i32, path: &'a [u8], at_flags: AtFlags) -> Result<Target<'a>> {
+        let at_flags = at_flags.bits();
         if at_flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -184,7 +186,7 @@ impl<'a> Target<'a> {
     /// # Errors
     ///
     /// `EINVAL` (flags).
-    fn at_or_open(dirfd: i32, path: &'a [u8], at_flags: i32) -> Result<Target<'a>> {
+    fn at_or_open(dirfd: i32, path: &'a [u8], at_flags: AtFlags) -> Result<Target<'a>> {
         match Target::at(dirfd, path, at_flags)? {
             Target::FdOrCwd(fd) => Ok(Target::Fd(fd)),
             target => Ok(target),
@@ -215,12 +217,12 @@ impl Task {
         &self,
         dirfd: i32,
         path: &[u8],
-        at_flags: i32,
+        at_flags: impl Into<AtFlags>,
         name: &[u8],
         value: &[u8],
-        flags: i32,
+        flags: impl Into<XattrFlags>,
     ) -> Result<()> {
-        self.do_setxattr(Target::at(dirfd, path, at_flags)?, name, value, flags)
+        self.do_setxattr(Target::at(dirfd, path, at_flags.into())?, name, value, flags)
     }
 
     /// [`getxattr`](Self::getxattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
@@ -228,8 +230,14 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` (`at_flags`), then as [`getxattr`](Self::getxattr); `EBADF`.
-    pub fn getxattrat(&self, dirfd: i32, path: &[u8], at_flags: i32, name: &[u8]) -> Result<Vec<u8>> {
-        self.do_getxattr(Target::at(dirfd, path, at_flags)?, name)
+    pub fn getxattrat(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        at_flags: impl Into<AtFlags>,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
+        self.do_getxattr(Target::at(dirfd, path, at_flags.into())?, name)
     }
 
     /// [`getxattrat`](Self::getxattrat) into room of the caller; gives the length of the value. Without room (an empty
@@ -243,7 +251,7 @@ impl Task {
         &self,
         dirfd: i32,
         path: &[u8],
-        at_flags: i32,
+        at_flags: impl Into<AtFlags>,
         name: &[u8],
         buf: &mut [u8],
     ) -> Result<usize> {
@@ -256,8 +264,8 @@ impl Task {
     ///
     /// `EINVAL` (`at_flags`), then as [`listxattr`](Self::listxattr); `EBADF`, also where the current directory would
     /// be meant by an empty path.
-    pub fn listxattrat(&self, dirfd: i32, path: &[u8], at_flags: i32) -> Result<Vec<u8>> {
-        self.listxattr_of(Target::at_or_open(dirfd, path, at_flags)?)
+    pub fn listxattrat(&self, dirfd: i32, path: &[u8], at_flags: impl Into<AtFlags>) -> Result<Vec<u8>> {
+        self.listxattr_of(Target::at_or_open(dirfd, path, at_flags.into())?)
     }
 
     /// [`listxattrat`](Self::listxattrat) into room of the caller; gives the length of the list. Without room (an empty
@@ -266,8 +274,14 @@ impl Task {
     /// # Errors
     ///
     /// As [`listxattrat`](Self::listxattrat), and `ERANGE` if the room is too small.
-    pub fn listxattrat_into(&self, dirfd: i32, path: &[u8], at_flags: i32, buf: &mut [u8]) -> Result<usize> {
-        self.list_into(Target::at_or_open(dirfd, path, at_flags)?, buf)
+    pub fn listxattrat_into(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        at_flags: impl Into<AtFlags>,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        self.list_into(Target::at_or_open(dirfd, path, at_flags.into())?, buf)
     }
 
     /// [`flistxattr`](Self::flistxattr) into room of the caller, as [`listxattrat_into`](Self::listxattrat_into) does.
@@ -288,7 +302,7 @@ impl Task {
 
     /// What [`listxattrat`](Self::listxattrat) lists, however long.
     pub(crate) fn names_at(&self, dirfd: i32, path: &[u8], at_flags: i32) -> Result<Vec<u8>> {
-        self.do_listxattr(Target::at_or_open(dirfd, path, at_flags)?)
+        self.do_listxattr(Target::at_or_open(dirfd, path, at_flags.into())?)
     }
 
     /// [`removexattr`](Self::removexattr) relative to `dirfd`, with the flags of [`setxattrat`](Self::setxattrat).
@@ -297,8 +311,14 @@ impl Task {
     ///
     /// `EINVAL` (`at_flags`), then as [`removexattr`](Self::removexattr); `EBADF`, also where the current
     /// directory would be meant by an empty path.
-    pub fn removexattrat(&self, dirfd: i32, path: &[u8], at_flags: i32, name: &[u8]) -> Result<()> {
-        self.do_removexattr(Target::at_or_open(dirfd, path, at_flags)?, name)
+    pub fn removexattrat(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        at_flags: impl Into<AtFlags>,
+        name: &[u8],
+    ) -> Result<()> {
+        self.do_removexattr(Target::at_or_open(dirfd, path, at_flags.into())?, name)
     }
 }
 
@@ -311,7 +331,13 @@ impl Task {
     /// As [`setxattr`](Self::setxattr) but for the walk's; `EBADF`.
     ///
     /// Kernel: fs/xattr.c `vfs_setxattr()`.
-    pub fn vfs_setxattr(&self, fd: i32, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    pub fn vfs_setxattr(
+        &self,
+        fd: i32,
+        name: &[u8],
+        value: &[u8],
+        flags: impl Into<XattrFlags>,
+    ) -> Result<()> {
         self.do_setxattr(Target::Place(fd), name, value, flags)
     }
 
@@ -390,7 +416,14 @@ impl Task {
         }
     }
 
-    fn do_setxattr(&self, target: Target<'_>, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    fn do_setxattr(
+        &self,
+        target: Target<'_>,
+        name: &[u8],
+        value: &[u8],
+        flags: impl Into<XattrFlags>,
+    ) -> Result<()> {
+        let flags = flags.into().bits();
         if flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -692,7 +725,7 @@ xattr_calls! {
     ///
     /// `EINVAL`, `ERANGE` (name), `E2BIG` (over 65,536 bytes), those of the walk, `EROFS`, `EPERM`, `EACCES`, `EOPNOTSUPP`,
     /// `EEXIST`, `ENODATA`, `ENOSPC`.
-    setxattr, lsetxattr, fsetxattr(FdOrCwd) = do_setxattr(name: &[u8], value: &[u8], flags: i32) -> ()
+    setxattr, lsetxattr, fsetxattr(FdOrCwd) = do_setxattr(name: &[u8], value: &[u8], flags: impl Into<XattrFlags>) -> ()
 }
 
 xattr_calls! {

@@ -10,6 +10,7 @@ pub(crate) mod binfmt;
 pub(crate) mod execvp;
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::AtFlags;
 use crate::base::uapi::{
     AT_EMPTY_PATH, AT_EXECVE_CHECK, AT_FDCWD, AT_SYMLINK_NOFOLLOW, FD_CLOEXEC, PATH_MAX, S_ISGID, S_ISUID,
     S_IXGRP,
@@ -193,8 +194,9 @@ impl Task {
         path: &[u8],
         argv: &[&[u8]],
         envp: &[&[u8]],
-        flags: i32,
+        flags: impl Into<AtFlags>,
     ) -> Result<Option<Exec>> {
+        let flags = flags.into().bits();
         let bprm = self.alloc_bprm(dirfd, path, flags, |name, stack| Args::new(name, argv, envp, stack))?;
         if flags & AT_EXECVE_CHECK != 0 {
             return Ok(None);

@@ -5,6 +5,7 @@ pub(crate) mod process;
 pub(crate) mod program;
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::OFlags;
 use crate::base::uapi::{
     AT_FDCWD, CAP_SYS_CHROOT, F_CREATED_QUERY, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GETFD, F_GETFL,
     F_GETSIG, F_SETFD, F_SETFL, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
@@ -223,7 +224,8 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` for other flags or equal numbers, `EBADF`.
-    pub fn dup3(&self, old: i32, new: i32, flags: i32) -> Result<i32> {
+    pub fn dup3(&self, old: i32, new: i32, flags: impl Into<OFlags>) -> Result<i32> {
+        let flags = flags.into().bits();
         if flags & !O_CLOEXEC != 0 || old == new {
             return Err(Errno::EINVAL);
         }
