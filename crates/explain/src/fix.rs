@@ -4,6 +4,9 @@
 //! each, what says no is changed on a copy, the engine makes the call again, and so on until it says yes; a manner that
 //! has no answer to some rule is given up. So every fix that is shown was tried.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
 use rcuwalk::acl::{
     ACL_GROUP, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, Acl, AclEntry, UncheckedAcl,
 };
@@ -15,9 +18,10 @@ use rcuwalk::userns::UserNamespace;
 
 use crate::call::{Call, mask_letters};
 use crate::error::Error;
+use crate::gain::{gains, population};
 use crate::identity::{Names, Subject, cap_name, in_group_by_now};
 use crate::judge::{Reader, Reason, asked, label};
-use crate::report::{Fix, Verdict};
+use crate::report::{Fix, Gain, Verdict};
 use crate::scene::{Mount, NodeIx, Scene};
 use crate::trial::{judge, try_call};
 
@@ -47,11 +51,18 @@ struct Step {
     cap: Option<u32>,
     /// What a later change of the same sets anew, with what this one sets: an entry of an ACL.
     sets: Option<(NodeIx, String)>,
+    /// The object whose mode, owner or ACL it changes.
+    changes: Option<NodeIx>,
 }
 
 impl Step {
+    /// The same, of the mode, owner or ACL of an object.
+    fn of(at: NodeIx, kind: &'static str, command: String, opens: String) -> Step {
+        Step { changes: Some(at), ..Step::new(kind, command, opens) }
+    }
+
     fn new(kind: &'static str, command: String, opens: String) -> Step {
-        Step { kind, command, opens, cap: None, sets: None }
+        Step { kind, command, opens, cap: None, sets: None, changes: None }
     }
 
     /// When its turn is: nothing can be changed on a read-only mount, nothing of an immutable file, and a program that is
@@ -66,11 +77,76 @@ impl Step {
     }
 }
 
-/// How much a kind of change opens, by rank.
+/// Groups whose members may as well be root, or read what is not theirs anywhere: they own disks, start containers, or become
+/// root by rule.
+const POWERFUL: [&str; 16] = [
+    "root",
+    "disk",
+    "docker",
+    "lxd",
+    "incus",
+    "incus-admin",
+    "libvirt",
+    "kvm",
+    "sudo",
+    "wheel",
+    "admin",
+    "shadow",
+    "kmem",
+    "adm",
+    "systemd-journal",
+    "tape",
+];
+
+/// How much a fix opens: to whom, then how many they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Width {
+    /// To the identity alone, with these objects alone.
+    Narrow,
+    /// To the identity alone, with all that a group may do; it takes an object from its owner; or to this many others.
+    Some(usize),
+    /// To everybody, with these objects.
+    Everybody,
+    /// All that a program or a powerful group may do, and what it may do is without bounds.
+    Power,
+    /// A protection of a file system or of the machine goes.
+    Machine(usize),
+}
+
+fn width(steps: &[Step], gains: &[Gain]) -> Width {
+    let of_step = |step: &Step| match step.kind {
+        "login" | "acl" | "mode" | "interpreter" => Width::Narrow,
+        "group" | "owner" => Width::Some(0),
+        "power" | "capability" => Width::Power,
+        "attribute" => Width::Machine(0),
+        "mount" => Width::Machine(1),
+        _ => Width::Machine(2),
+    };
+    let of_gain = |gain: &Gain| gain.users.map_or(Width::Everybody, |users| Width::Some(users.max(1)));
+    steps.iter().map(of_step).chain(gains.iter().map(of_gain)).max().unwrap_or(Width::Narrow)
+}
+
+/// How much a kind of change opens, by rank; the kind of a fix is that of its widest step.
 fn rank(kind: &str) -> usize {
-    const KINDS: [&str; 9] =
-        ["group", "acl", "owner", "mode", "capability", "attribute", "interpreter", "mount", "sysctl"];
+    const KINDS: [&str; 11] = [
+        "login",
+        "acl",
+        "interpreter",
+        "mode",
+        "group",
+        "owner",
+        "power",
+        "capability",
+        "attribute",
+        "mount",
+        "sysctl",
+    ];
     KINDS.iter().position(|it| *it == kind).unwrap_or(KINDS.len())
+}
+
+/// The kind as the report has it.
+fn shown(kind: &'static str) -> &'static str {
+    if matches!(kind, "login" | "power") { "group" } else { kind }
 }
 
 /// Changes after which the engine allows `call`, the one that opens least first.
@@ -81,22 +157,27 @@ pub(crate) fn fixes(
     call: &Call,
     interpreters: &[Vec<u8>],
 ) -> Result<Vec<Fix>, Error> {
-    let mut found: Vec<Fix> = Vec::new();
+    let users = population();
+    let mut found: Vec<(Width, Fix)> = Vec::new();
     for manner in MANNERS {
         let copy = Copy { scene: scene.copy(), who: who.clone(), names, call, interpreters };
-        if let Some(steps) = copy.steps(manner)?
-            && let Some(fix) = joined(steps)
-            && !found.iter().any(|it| it.commands == fix.commands)
+        let Some((steps, after)) = copy.steps(manner)? else { continue };
+        let changed: BTreeSet<NodeIx> = steps.iter().filter_map(|step| step.changes).collect();
+        let changed: Vec<NodeIx> = changed.into_iter().collect();
+        let gains = gains(scene, &after, &changed, who, &users, names)?;
+        let width = width(&steps, &gains);
+        if let Some(fix) = joined(steps, gains)
+            && !found.iter().any(|(_, it)| it.commands == fix.commands)
         {
-            found.push(fix);
+            found.push((width, fix));
         }
     }
-    found.sort_by_key(|fix| (rank(fix.kind), fix.commands.len()));
-    Ok(found)
+    found.sort_by_key(|(width, fix)| (*width, rank(fix.kind), fix.commands.len()));
+    Ok(found.into_iter().map(|(_, fix)| fix).collect())
 }
 
 /// The steps as one fix: in the order in which they can be carried out, none of them twice.
-fn joined(mut steps: Vec<Step>) -> Option<Fix> {
+fn joined(mut steps: Vec<Step>, gains: Vec<Gain>) -> Option<Fix> {
     let kind = steps.iter().map(|step| step.kind).max_by_key(|kind| rank(kind))?;
     let caps: Vec<u32> = steps.iter().filter_map(|step| step.cap).collect();
     if caps.contains(&CAP_DAC_OVERRIDE) {
@@ -124,8 +205,14 @@ fn joined(mut steps: Vec<Step>) -> Option<Fix> {
         steps.push(Step::new("capability", command, opens));
     }
     let opens: Vec<&str> = steps.iter().map(|step| step.opens.as_str()).collect();
-    let opens = format!("opens {}", opens.join("; and "));
-    Some(Fix { kind, commands: steps.into_iter().map(|step| step.command).collect(), opens })
+    let mut opens = format!("opens {}", opens.join("; and "));
+    // Of what everybody gains by a mode the step itself says so.
+    for gain in gains.iter().filter(|gain| gain.users.is_some() || kind != "mode") {
+        let path = quoted(&gain.path.0);
+        let _ = write!(opens, "; besides, {} of {path} to {}", gain.what, gain.who);
+    }
+    let commands = steps.into_iter().map(|step| step.command).collect();
+    Some(Fix { kind: shown(kind), commands, opens, gains })
 }
 
 /// A capability as setpriv(1) wants it.
@@ -144,8 +231,8 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Changes in one manner until the call is allowed; `None` if that leads nowhere.
-    fn steps(mut self, manner: Manner) -> Result<Option<Vec<Step>>, Error> {
+    /// Changes in one manner until the call is allowed, and how things are then; `None` if that leads nowhere.
+    fn steps(mut self, manner: Manner) -> Result<Option<(Vec<Step>, Scene)>, Error> {
         let mut steps = Vec::new();
         while steps.len() < MOST_STEPS {
             let cred = self.who.cred()?;
@@ -154,7 +241,7 @@ impl Copy<'_> {
             let mut reader = Reader::new(&self.scene, &cred, self.names, executes);
             reader.read(trial.events);
             let reason = match judge(&self.scene, &reader, &trial.result, &self.who, self.call) {
-                (Verdict::Allowed, _) => return Ok(Some(steps)),
+                (Verdict::Allowed, _) => return Ok(Some((steps, self.scene))),
                 (Verdict::Unknown, _) | (_, None) => return Ok(None),
                 (Verdict::Denied, Some((reason, _))) => reason,
             };
@@ -268,52 +355,56 @@ impl Copy<'_> {
         // It may have become a member after it logged in.
         if in_group_by_now(&user, gid) {
             return Some(Step::new(
-                "group",
+                "login",
                 format!("su - {user}"),
                 format!("nothing new: {user} is in group {group} by now, and a new login has it"),
             ));
         }
+        let powerful = POWERFUL.contains(&group.as_str());
+        let much = if powerful { ", which is as much as root may, or all that is secret here," } else { "" };
         Some(Step::new(
-            "group",
+            if powerful { "power" } else { "group" },
             format!("usermod -aG {group} {user}"),
-            format!("everything that group {group} may do to {user}, from the next login on"),
+            format!("everything that group {group} may do{much} to {user}, from the next login on"),
         ))
     }
 
     /// Gives the identity an entry of the ACL, or the mask the bits that it holds back.
     fn add_entry(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
         let (want, uid) = ((reason.mask & 7) as u16, self.who.uids[3]);
-        let fstype = self.scene.mounts[self.scene.nodes[at].mount].fstype.as_str();
-        if reason.class == Some(Class::Owner) || ["vfat", "exfat", "msdos", "proc", "sysfs"].contains(&fstype)
-        {
+        let node = &self.scene.nodes[at];
+        // Through an idmapped mount, ids are stored as others.
+        let idmapped = self.scene.mounts[node.mount].idmapped;
+        if reason.class == Some(Class::Owner) || node.object.no_acls || idmapped || !self.can_change(at) {
             return None;
         }
         let held_back = reason.acl_mask.is_some_and(|mask| reason.mask & 7 & !mask != 0)
             && reason.mask & 7 & !reason.bits == 0;
-        let acl = wider_acl(&self.scene.nodes[at].object, uid, want, held_back)?;
-        let entry = |tag: u16, id: u32| {
-            let mut entries = acl.entries().iter();
-            entries
-                .find(|entry| entry.tag == tag && (tag == ACL_MASK || entry.id == id))
-                .map_or(0, |e| e.perm)
-        };
-        let (mask, named) = (entry(ACL_MASK, 0), entry(ACL_USER, uid));
+        let had = acl_perm(node.object.acl.as_ref(), ACL_MASK, 0);
+        // An entry of the user's own takes the place of all that others and groups give, so it has that, too.
+        let has = (reason.bits & reason.acl_mask.unwrap_or(7) & 7) as u16;
+        let acl = wider_acl(&node.object, uid, if held_back { want } else { want | has }, held_back)?;
+        let mask = acl_perm(Some(&acl), ACL_MASK, 0);
+        let named = acl_perm(Some(&acl), ACL_USER, uid);
         let (user, path, asks) = (self.user(), self.path(at), self.asks(at, reason.mask));
         self.scene.change(at, |object| {
             object.mode = object.mode & !0o777 | acl.equiv_mode().0;
             object.acl = Some(acl.clone());
         });
+        let letters = |perm: Option<u16>| mask_letters(u32::from(perm.unwrap_or(0)));
         Some(if held_back {
-            let letters = mask_letters(u32::from(mask));
-            Step::new(
-                "acl",
-                format!("setfacl -m m::{letters} {path}"),
-                format!("{asks} to all whom its ACL grants more than the mask does"),
-            )
+            let command = format!("setfacl -m m::{} {path}", letters(mask));
+            Step::of(at, "acl", command, format!("{asks} to all whom its ACL grants more than the mask does"))
         } else {
-            let letters = mask_letters(u32::from(named));
-            let command = format!("setfacl -m u:{user}:{letters} {path}");
-            Step { sets: Some((at, user.clone())), ..Step::new("acl", command, format!("{asks} to {user}")) }
+            // With a mask there, setfacl(1) would make it what all entries have together, and open what it held back.
+            let entries = match had {
+                None => format!("-m u:{user}:{}", letters(named)),
+                Some(_) if had == mask => format!("-n -m u:{user}:{}", letters(named)),
+                Some(_) => format!("-n -m u:{user}:{},m::{}", letters(named), letters(mask)),
+            };
+            let command = format!("setfacl {entries} {path}");
+            let step = Step::of(at, "acl", command, format!("{asks} to {user}"));
+            Step { sets: Some((at, user.clone())), ..step }
         })
     }
 
@@ -323,12 +414,13 @@ impl Copy<'_> {
         let root = |map: &[(u32, u32, u32)]| map.iter().find(|extent| extent.0 == 0).map(|extent| extent.1);
         let (uid, gid) = (root(&maps.uid_map)?, root(&maps.gid_map)?);
         let object = &self.scene.nodes[at].object;
-        if (object.uid, object.gid) == (uid, gid) {
+        if (object.uid, object.gid) == (uid, gid) || !self.can_give(at) {
             return None;
         }
         let path = self.path(at);
         self.scene.change(at, |object| (object.uid, object.gid) = (uid, gid));
-        Some(Step::new(
+        Some(Step::of(
+            at,
             "owner",
             format!("chown {uid}:{gid} {path}"),
             format!("{path} to root of the user namespace, and takes it from its owner"),
@@ -337,30 +429,50 @@ impl Copy<'_> {
 
     /// Gives an object to the identity.
     fn give(&mut self, at: NodeIx) -> Option<Step> {
-        if self.keeps_attributes(at) {
+        if !self.can_give(at) {
             return None;
         }
         let (uid, user, path) = (self.who.uids[3], self.user(), self.path(at));
         self.scene.change(at, |object| object.uid = uid);
-        Some(Step::new(
+        Some(Step::of(
+            at,
             "owner",
             format!("chown -h {user} {path}"),
             format!("{path} to {user}, and takes it from its owner"),
         ))
     }
 
-    /// Whether the file system decides about owners and modes by itself, and lets nobody change them.
-    fn keeps_attributes(&self, at: NodeIx) -> bool {
-        self.scene.mounts[self.scene.nodes[at].mount].fstype == "proc"
+    /// Whether mode and ACL can be changed there: some file systems decide about them by themselves, and nothing can be changed
+    /// that is read-only or immutable, or whose owner the mount has no id for.
+    fn can_change(&self, at: NodeIx) -> bool {
+        const KEEPS: [&str; 10] =
+            ["proc", "vfat", "msdos", "exfat", "ntfs3", "iso9660", "squashfs", "erofs", "cramfs", "efivarfs"];
+        let node = &self.scene.nodes[at];
+        let mount = &self.scene.mounts[node.mount];
+        let unmapped = mount.idmapped && (node.object.uid == OVERFLOW_ID || node.object.gid == OVERFLOW_ID);
+        !(KEEPS.contains(&mount.fstype.as_str())
+            || mount.options.read_only
+            || mount.sb_read_only
+            || unmapped
+            || node.object.iflags & (IFLAG_IMMUTABLE | IFLAG_APPEND) != 0)
+    }
+
+    /// Whether an owner can be set there; an idmapped mount stores others.
+    fn can_give(&self, at: NodeIx) -> bool {
+        self.can_change(at) && !self.scene.mounts[self.scene.nodes[at].mount].idmapped
     }
 
     /// Adds permission bits to the class that answered.
     fn add_bits(&mut self, at: NodeIx, reason: &Reason) -> Option<Step> {
-        if self.keeps_attributes(at) {
+        if !self.can_change(at) {
             return None;
         }
         let has_acl = self.scene.nodes[at].object.acl.is_some();
+        // Where group and others have the same, the kernel does not ask for groups; the group is enough for a member.
+        let gid = self.scene.nodes[at].object.gid;
+        let member = self.who.gids[3] == gid || self.who.groups.contains(&gid);
         let (letter, shift) = match reason.class? {
+            Class::Other if member && !has_acl => ('g', 3),
             Class::Owner => ('u', 6),
             Class::Group if !has_acl => ('g', 3),
             Class::Other => ('o', 0),
@@ -369,7 +481,7 @@ impl Copy<'_> {
         let missing = reason.mask & 7 & !reason.bits;
         let letters: String = mask_letters(missing).chars().filter(|&c| c != '-').collect();
         let (path, asks) = (self.path(at), self.asks(at, missing));
-        let group = label(self.scene.nodes[at].object.gid, self.names.group(self.scene.nodes[at].object.gid));
+        let group = label(gid, self.names.group(gid));
         self.scene.change(at, |object| {
             object.mode |= missing << shift;
             if let Some(acl) = &object.acl {
@@ -383,11 +495,14 @@ impl Copy<'_> {
             'g' => format!("group {group}"),
             _ => "everybody".to_owned(),
         };
-        Some(Step::new("mode", format!("chmod {letter}+{letters} {path}"), format!("{asks} to {whom}")))
+        Some(Step::of(at, "mode", format!("chmod {letter}+{letters} {path}"), format!("{asks} to {whom}")))
     }
 
     fn unstick(&mut self, victim: NodeIx) -> Option<Step> {
         let dir = self.scene.nodes[victim].parent;
+        if !self.can_change(dir) {
+            return None;
+        }
         let path = self.path(dir);
         self.scene.change(dir, |object| object.mode &= !S_ISVTX);
         Some(Step::new(
@@ -409,7 +524,8 @@ impl Copy<'_> {
 
     fn add_capability(&mut self, cap: u32, what: &str) -> Option<Step> {
         let set = self.who.effective() | CapSet::of(&[cap]);
-        if set == self.who.effective() {
+        // Nothing brings back what the bounding set lacks.
+        if set == self.who.effective() || !self.who.bounding().contains(cap) {
             return None;
         }
         self.who.grant(set);
@@ -443,7 +559,12 @@ impl Copy<'_> {
     fn remount(&mut self, at: NodeIx, rule: &str) -> Option<Step> {
         let ix = self.scene.nodes[at].mount;
         let mount = &mut self.scene.mounts[ix];
-        if mount.unseen || ["iso9660", "squashfs", "erofs"].contains(&mount.fstype.as_str()) {
+        let fixed = ["iso9660", "squashfs", "erofs", "cramfs", "romfs"].contains(&mount.fstype.as_str())
+            || mount.fstype == "overlay" && !mount.super_options.contains("upperdir=")
+            || is_read_only_device(self.scene.nodes[at].object.host.0);
+        if mount.unseen
+            || mount.sb_read_only && fixed && matches!(rule, "read-only-superblock" | "read-only-mount")
+        {
             return None;
         }
         let point = quoted(&mount.point);
@@ -525,6 +646,21 @@ impl Copy<'_> {
     }
 }
 
+/// What an entry of an ACL has, if there is one.
+fn acl_perm(acl: Option<&Acl>, tag: u16, id: u32) -> Option<u16> {
+    let mut entries = acl?.entries().iter();
+    entries.find(|entry| entry.tag == tag && (tag == ACL_MASK || entry.id == id)).map(|entry| entry.perm)
+}
+
+/// Whether a file system is on a device that cannot be written to.
+fn is_read_only_device(dev: u64) -> bool {
+    let path = format!("/sys/dev/block/{}:{}/ro", rustix::fs::major(dev), rustix::fs::minor(dev));
+    std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
+}
+
+/// The id that stands for one that a mount or namespace does not have.
+const OVERFLOW_ID: u32 = 65_534;
+
 /// The ACL with an entry for the user, or with a wider mask.
 fn wider_acl(object: &crate::scene::Object, uid: u32, want: u16, mask_only: bool) -> Option<Acl> {
     let mode = object.mode;
@@ -541,14 +677,22 @@ fn wider_acl(object: &crate::scene::Object, uid: u32, want: u16, mask_only: bool
             Some(entry) => entry.perm |= want,
             None => entries.push(AclEntry::user(uid, want)),
         }
-        // setfacl(1) makes the mask what all entries that it bounds have together.
-        let bounded = [ACL_USER, ACL_GROUP_OBJ, ACL_GROUP];
-        let mask = entries.iter().filter(|it| bounded.contains(&it.tag)).fold(0, |mask, it| mask | it.perm);
-        entries.retain(|entry| entry.tag != ACL_MASK);
-        entries.push(AclEntry::new(ACL_MASK, mask));
+        // A mask grows as little as it can. A new one is what all entries that it bounds have together.
+        let named = acl_user_perm(&entries, uid);
+        match entries.iter_mut().find(|entry| entry.tag == ACL_MASK) {
+            Some(mask) => mask.perm |= want,
+            None => {
+                let group = entries.iter().find(|entry| entry.tag == ACL_GROUP_OBJ).map_or(0, |it| it.perm);
+                entries.push(AclEntry::new(ACL_MASK, group | named));
+            }
+        }
     }
     entries.sort_by_key(|entry| (entry.tag, entry.id));
     UncheckedAcl::new(entries).validate(&UserNamespace::init()).ok()
+}
+
+fn acl_user_perm(entries: &[AclEntry], uid: u32) -> u16 {
+    entries.iter().find(|entry| entry.tag == ACL_USER && entry.id == uid).map_or(0, |entry| entry.perm)
 }
 
 /// The restrictions that a remount must name to keep them.
@@ -604,8 +748,9 @@ mod tests {
         let cap =
             |cap| Step { cap: Some(cap), ..Step::new("capability", "setpriv".into(), option_name(cap)) };
         let mount = || Step::new("mount", "mount".into(), "writing".into());
-        let commands =
-            |steps| joined(steps).map(|fix| (fix.kind, fix.commands.join("; "), fix.opens)).unwrap();
+        let commands = |steps| {
+            joined(steps, Vec::new()).map(|fix| (fix.kind, fix.commands.join("; "), fix.opens)).unwrap()
+        };
         assert_eq!(
             commands(vec![entry("--x", 1), entry("-wx", 2), entry("-wx", 1), mount()]),
             (

@@ -152,6 +152,11 @@ impl Subject {
         self.caps[EFFECTIVE]
     }
 
+    /// The capabilities that a program it starts can have.
+    pub(crate) fn bounding(&self) -> CapSet {
+        self.caps[BOUNDING]
+    }
+
     /// The credential, with a user namespace like the process's.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod beside;
 mod call;
 mod error;
 mod fix;
+mod gain;
 mod identity;
 mod judge;
 mod parse;

@@ -469,6 +469,7 @@ fn read_attributes(fd: BorrowedFd<'_>, object: &mut Object) {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match attribute(&path, c"system.posix_acl_access") {
         Ok(None) => {}
+        Err(Errno::EOPNOTSUPP) => object.no_acls = true,
         Ok(Some(value)) => match posix_acl_from_xattr(&value, |uid| uid, |gid| gid)
             .and_then(|acl| acl.map(|acl| acl.validate(&UserNamespace::init())).transpose())
         {
@@ -480,12 +481,13 @@ fn read_attributes(fd: BorrowedFd<'_>, object: &mut Object) {
     if object.kind() == S_IFREG {
         match attribute(&path, c"security.capability") {
             Ok(value) => object.caps = value,
+            Err(Errno::EOPNOTSUPP) => {}
             Err(errno) => object.unseen.push(format!("its capabilities could not be read ({errno})")),
         }
     }
 }
 
-/// The value of an extended attribute; `None` if there is none, or the file system has none.
+/// The value of an extended attribute; `None` if there is none.
 fn attribute(path: &str, name: &std::ffi::CStr) -> Result<Option<Vec<u8>>, Errno> {
     let mut value = vec![0; 1024];
     loop {
@@ -495,7 +497,7 @@ fn attribute(path: &str, name: &std::ffi::CStr) -> Result<Option<Vec<u8>>, Errno
                 return Ok(Some(value));
             }
             Err(rustix::io::Errno::RANGE) if value.len() < 65_536 => value.resize(65_536, 0),
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => return Ok(None),
+            Err(rustix::io::Errno::NODATA) => return Ok(None),
             Err(e) => return Err(errno(e)),
         }
     }

@@ -250,8 +250,24 @@ pub struct Fix {
     pub kind: &'static str,
     /// What to run as root, in order.
     pub commands: Vec<String>,
-    /// What it opens, in words.
+    /// What it opens, in words, and to whom.
     pub opens: String,
+    /// Who else gains by it, of the users and groups of this machine.
+    pub gains: Vec<Gain>,
+}
+
+/// What others may do after a [`Fix`], and not before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gain {
+    /// `everybody`, or groups and users.
+    pub who: String,
+    /// How many users that are now; `None` is everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<usize>,
+    /// `read`, `write`, `execute`, `search`, joined by `+`.
+    pub what: String,
+    /// With what.
+    pub path: Text,
 }
 
 /// What the host answered.

@@ -41,6 +41,8 @@ pub(crate) struct Object {
     /// `IFLAG_*`.
     pub(crate) iflags: u32,
     pub(crate) acl: Option<Acl>,
+    /// Its file system stores no ACLs.
+    pub(crate) no_acls: bool,
     /// The body of a link.
     pub(crate) body: Vec<u8>,
     /// `security.capability`.

@@ -3,6 +3,7 @@
 //! Names are looked up where they mean something: those of the running machine through its name service
 //! ([`HostNames`]), those of an image in the `passwd` and `group` files of that image ([`FileNames`]).
 
+use std::collections::HashMap;
 use std::fmt;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
@@ -302,6 +303,30 @@ impl FileNames {
             users: passwd.lines().filter_map(user).filter(|user| !user.0.is_empty()).collect(),
             groups: group.lines().filter_map(group_of).filter(|group| !group.0.is_empty()).collect(),
         }
+    }
+
+    /// All users, each with the groups of a login.
+    ///
+    /// ```
+    /// use rcuwalk_host::FileNames;
+    /// let names = FileNames::new(b"app:x:101:102::/:/bin/sh\n", b"logs:x:7:app,web\n");
+    /// assert_eq!(names.accounts()[0].groups, [102, 7]);
+    /// ```
+    pub fn accounts(&self) -> Vec<Account> {
+        let mut groups: HashMap<&str, Vec<u32>> = HashMap::new();
+        for (_, gid, members) in &self.groups {
+            members.iter().for_each(|member| groups.entry(member).or_default().push(*gid));
+        }
+        let account = |(name, uid, gid): &(String, u32, u32)| {
+            let further = groups.get(name.as_str()).into_iter().flatten().copied();
+            Account {
+                name: name.clone(),
+                uid: *uid,
+                gid: *gid,
+                groups: std::iter::once(*gid).chain(further).collect(),
+            }
+        };
+        self.users.iter().map(account).collect()
     }
 
     fn account(&self, user: Option<&(String, u32, u32)>) -> Option<Account> {

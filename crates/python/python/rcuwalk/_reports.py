@@ -104,12 +104,23 @@ class Walk:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Gain:
+    """What others may do after a change and not before; without ``users`` it is everybody."""
+
+    who: str
+    what: str
+    path: str
+    users: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Fix:
     """A change that would allow what is denied."""
 
     kind: str
     commands: list[str]
     opens: str
+    gains: list[Gain]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
