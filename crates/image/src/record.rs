@@ -69,7 +69,7 @@ pub(crate) struct NodeRecord<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameRecord {
     pub(crate) node: u64,
-    /// The place among the directory's names.
+    /// The offset at which getdents(2) finds the name.
     pub(crate) order: u32,
 }
 

@@ -207,6 +207,8 @@ impl Load<'_, '_> {
             Ok(())
         })?;
         names.sort_unstable_by_key(|(record, ..)| record.order);
+        // Older programs counted from 2.
+        let shift = names.first().map_or(0, |(record, ..)| u32::from(record.order == 2));
         self.counts[Kind::Name as usize] += names.len() as u64;
         for (record, key, seal) in names {
             self.sum = self.sum.wrapping_add(seal);
@@ -224,13 +226,13 @@ impl Load<'_, '_> {
                     self.inventory.hard_links += 1;
                     self.loader
                         .link(parent, name, target)
-                        .and_then(|node| self.loader.set_order(node, record.order))
+                        .and_then(|node| self.loader.set_offset(node, record.order.saturating_add(shift)))
                         .map_err(|errno| refused(describe(Kind::Name, &key), errno))?;
                 }
                 None => {
                     self.node(record.node, |loader, inode| {
                         let node = loader.add(parent, name, inode)?;
-                        loader.set_order(node, record.order).map(|()| node)
+                        loader.set_offset(node, record.order.saturating_add(shift)).map(|()| node)
                     })?;
                     if self.nodes.get(&record.node).is_some_and(|loaded| loaded.is_dir) {
                         dirs.push_back(record.node);

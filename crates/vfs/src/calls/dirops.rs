@@ -757,6 +757,11 @@ impl Change<'_> {
     /// Moves the source to its new name, over the target if there is one.
     fn replace(&mut self, m: &Move<'_>) -> Result<()> {
         let (store, source, new_dir) = (&self.kernel.store, m.source, m.new.dir.dentry);
+        // It gets its offset before the whiteout gets one, even if the whiteout fails.
+        let offset = match m.target {
+            Some(target) => store.dentry_offset(target),
+            None => store.next_offset(&self.ns, self.inode(new_dir))?,
+        };
         let whiteout = if m.flags & RENAME_WHITEOUT != 0 {
             let node = NewNode { mode: S_IFCHR, umask: 0, rdev: 0, body: b"" };
             Some(self.make(m.old.dir.dentry, &node, 1)?)
@@ -771,7 +776,7 @@ impl Change<'_> {
             if let Some(whiteout) = whiteout {
                 store.d_add(ns, whiteout, old_dir, m.old.last.name)?;
             }
-            if let Err(errno) = store.d_move(ns, source, new_dir, m.new.last.name) {
+            if let Err(errno) = store.d_move(ns, source, new_dir, m.new.last.name, offset, m.target) {
                 whiteout.iter().for_each(|&whiteout| store.d_drop(ns, whiteout));
                 return Err(errno);
             }

@@ -1,14 +1,13 @@
-//! Contents: read, write, lseek, truncate, getdents.
+//! Contents: read, write, lseek, truncate.
 //!
-//! Kernel: fs/read_write.c, fs/open.c `do_truncate()`, fs/readdir.c.
+//! Kernel: fs/read_write.c, fs/open.c `do_truncate()`.
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
 use crate::calls::transfer::Rwf;
 use crate::cred::Cred;
-use crate::dcache::Meta;
 use crate::dcache::inode::{Inode, Touch, flags};
-use crate::dcache::store::{Contents, FIRST_OFFSET, Namespace};
+use crate::dcache::store::{Contents, Namespace};
 use crate::file::File;
 use crate::kernel::Kernel;
 use crate::kernel::owners::FileRef;
@@ -491,164 +490,4 @@ impl Task {
         }
         self.resize(file.path.mnt, file.inode, len)
     }
-
-    /// Appends entries of the directory `fd` to `out`, at most `max`, from its position on, which advances; gives how many,
-    /// 0 at the end. `.` and `..` come first. Entries that stay from start to end are seen once, whatever is created,
-    /// renamed or removed meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF`, `ENOTDIR`, `ENOENT` (the directory was removed), `ENOMEM`.
-    ///
-    /// Kernel: fs/readdir.c `iterate_dir()`, fs/libfs.c `offset_readdir()`.
-    pub fn getdents(&self, fd: i32, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
-        let file = self.file(fd)?;
-        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        let n = self.kernel.iterate_dir(&file, out, max)?;
-        if file.flags.get() as i32 & O_NOATIME == 0 {
-            self.kernel.touch_atime(file.path.mnt, file.inode);
-        }
-        Ok(n)
-    }
-
-    /// [`getdents`](Self::getdents) as the system call has it: fills `buf` with `struct linux_dirent64` records, whole ones
-    /// from the position on, and gives their bytes, 0 at the end. A record has the inode number (8 bytes), the position
-    /// behind it (8), its own length (2), the type (1), the name and at least one NUL, up to a multiple of 8 bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`getdents`](Self::getdents); `EINVAL` if the first record does not fit.
-    ///
-    /// Kernel: fs/readdir.c `getdents64()`, `filldir64()`.
-    pub fn getdents64(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
-        /// Bytes before the name.
-        const HEADER: usize = 19;
-        let file = self.file(fd)?;
-        let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut used, mut one) = (0, Vec::new());
-        let result = loop {
-            let before = (file.pos.get(), file.cursor.get());
-            one.clear();
-            match self.kernel.iterate_dir(&file, &mut one, 1) {
-                Ok(0) => break Ok(used),
-                Ok(_) => {}
-                Err(errno) => break if used == 0 { Err(errno) } else { Ok(used) },
-            }
-            let entry = &one[0];
-            let len = (HEADER + entry.name.len() + 1).next_multiple_of(8);
-            let Some(record) = buf.get_mut(used..used + len) else {
-                // It is the first of the next call.
-                file.pos.set(before.0);
-                file.cursor.set(before.1);
-                break if used == 0 { Err(Errno::EINVAL) } else { Ok(used) };
-            };
-            record[..8].copy_from_slice(&entry.ino.to_ne_bytes());
-            record[8..16].copy_from_slice(&entry.off.to_ne_bytes());
-            record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
-            record[18] = entry.kind;
-            record[HEADER..HEADER + entry.name.len()].copy_from_slice(&entry.name);
-            record[HEADER + entry.name.len()..].fill(0);
-            used += len;
-        };
-        if file.flags.get() as i32 & O_NOATIME == 0 && !matches!(result, Err(Errno::ENOTDIR | Errno::ENOENT))
-        {
-            self.kernel.touch_atime(file.path.mnt, file.inode);
-        }
-        result
-    }
-
-    /// All entries of the directory `path` but `.` and `..`, in the order in which they were made.
-    ///
-    /// # Errors
-    ///
-    /// Those of opening it for reading, and of [`getdents`](Self::getdents).
-    pub fn readdir(&self, path: &[u8]) -> Result<Vec<Dirent>> {
-        let fd = self.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)?;
-        let mut all = Vec::new();
-        let result = loop {
-            match self.getdents(fd, &mut all, 1024) {
-                Ok(0) => break Ok(()),
-                Ok(_) => {}
-                Err(errno) => break Err(errno),
-            }
-        };
-        self.close(fd)?;
-        result?;
-        all.retain(|entry| entry.name != b"." && entry.name != b"..");
-        Ok(all)
-    }
-}
-
-impl Kernel {
-    fn iterate_dir(&self, file: &File, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
-        let store = &self.store;
-        let _ns = store.lock();
-        let i = store.inode(file.inode);
-        if i.mode.get() & S_IFMT != S_IFDIR {
-            return Err(Errno::ENOTDIR);
-        }
-        if i.mode.get() & flags::DEAD != 0 {
-            return Err(Errno::ENOENT);
-        }
-        let ino = |dentry: Handle| store.inode(store.d_inode(dentry)).ino.get();
-        let mut n = 0;
-        while n < max && file.pos.get() < u64::from(FIRST_OFFSET) {
-            let (name, of): (&[u8], Handle) = match file.pos.get() {
-                0 => (b".", file.path.dentry),
-                _ => (b"..", store.dentry(file.path.dentry).parent.get()),
-            };
-            let next = file.pos.get() + 1;
-            push(out, Dirent { ino: ino(of), off: next as i64, kind: DT_DIR, name: name.to_vec() })?;
-            file.pos.set(next);
-            n += 1;
-        }
-        if n == max || file.pos.get() == END_OF_DIRECTORY {
-            return Ok(n);
-        }
-        let mut at = self.first_child_from(file);
-        while at != 0 && n < max {
-            let links = store.links(at);
-            let next = u64::from(links.offset.get()) + 1;
-            let kind = mode_to_dt(Meta(store.dentry(at).meta.get()).file_type());
-            push(out, Dirent { ino: ino(at), off: next as i64, kind, name: store.d_name(at) })?;
-            file.pos.set(next);
-            file.cursor.set(at);
-            at = links.sib_next.get();
-            n += 1;
-        }
-        if at == 0 {
-            // Who came to the end stays there, whatever is added, until it seeks.
-            file.pos.set(END_OF_DIRECTORY);
-        }
-        Ok(n)
-    }
-
-    /// The first child at or behind the position of `file`. Where the last read ended is remembered, and still good if
-    /// that child is still there; otherwise the list is searched.
-    fn first_child_from(&self, file: &File) -> Handle {
-        let (store, pos) = (&self.store, file.pos.get());
-        let cursor = file.cursor.get();
-        let d = store.dentry(cursor);
-        let stands = cursor != 0
-            && Meta(d.meta.get()).is_hashed()
-            && d.parent.get() == file.path.dentry
-            && u64::from(store.links(cursor).offset.get()) + 1 == pos;
-        if stands {
-            return store.links(cursor).sib_next.get();
-        }
-        let mut at = store.inode_rest(file.inode).first_child.get();
-        while at != 0 && u64::from(store.links(at).offset.get()) < pos {
-            at = store.links(at).sib_next.get();
-        }
-        at
-    }
-}
-
-/// The position behind all entries, beyond every offset.
-const END_OF_DIRECTORY: u64 = 1 << 32;
-
-fn push(out: &mut Vec<Dirent>, entry: Dirent) -> Result<()> {
-    out.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-    out.push(entry);
-    Ok(())
 }

@@ -8,6 +8,7 @@ pub(crate) mod locks;
 pub(crate) mod namespace;
 mod open;
 pub(crate) mod procfs;
+mod readdir;
 mod space;
 mod stat;
 pub(crate) mod statfs;

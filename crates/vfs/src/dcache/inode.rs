@@ -43,7 +43,7 @@ type_stable! {
         /// Other extended attributes: an index into [`Namespace::xattrs`], 0 if there are none.
         pub(crate) xattrs: Racy32,
         /// By type: the blob of a link's body, the contents of a file (an index into [`Namespace::contents`], 0 if it has
-        /// none), the device number.
+        /// none), the index of a directory ([`Namespace::offsets`], likewise), the device number.
         pub(crate) data: Racy32,
         pub(crate) btime: Racy64,
         /// 512-byte units, where [`flags::BLOCKS_STORED`] says so.

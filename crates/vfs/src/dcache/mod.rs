@@ -4,6 +4,7 @@
 //! an answer; a dentry and the inode made with it share one 128-byte slot, so that `stat` of a name touches one pair of
 //! cache lines.
 
+pub(crate) mod children;
 pub(crate) mod feed;
 pub(crate) mod inode;
 pub(crate) mod pathtable;
@@ -41,10 +42,10 @@ type_stable! {
     pub(crate) struct DentryLinks {
         /// References: one of the tree while hashed, one of each child, one of each user.
         pub(crate) count: LockRef,
-        /// The neighbours in the parent's list of children, oldest first.
+        /// The neighbours in the parent's list of children, newest first.
         pub(crate) sib_prev: Racy32,
         pub(crate) sib_next: Racy32,
-        /// The position of this entry for `getdents`, increasing along the list.
+        /// Where `getdents` finds this entry again: see [`children`]. 0 while it is in no list.
         pub(crate) offset: Racy32,
     }
 }

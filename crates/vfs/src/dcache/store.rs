@@ -6,6 +6,7 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::table::Table;
 use crate::base::uapi::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, Timespec};
+use crate::dcache::children::{DIR_OFFSET_MIN, OffsetIndex};
 use crate::dcache::feed::Feed;
 use crate::dcache::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::dcache::pathtable::PathTable;
@@ -81,6 +82,8 @@ pub(crate) struct Namespace {
     pub(crate) contents: Table<Arc<Contents>>,
     /// Extended attributes other than ACLs; index 0 is never used.
     xattrs: Table<CountedXattrs>,
+    /// Entries of large directories by offset; index 0 is never used.
+    pub(crate) offsets: Table<OffsetIndex>,
     pub(crate) wide_times: HashMap<Handle, Times>,
     /// Inodes without a name that are still held, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
@@ -167,6 +170,7 @@ impl Store {
             chains: writer,
             contents: Table::default(),
             xattrs: Table::default(),
+            offsets: Table::default(),
             wide_times: HashMap::new(),
             nameless: HashMap::new(),
             mnt,
@@ -350,7 +354,7 @@ impl Store {
         rest.blocks.set(init.blocks.unwrap_or(0));
         rest.first_child.set(0);
         rest.last_child.set(0);
-        rest.next_offset.set(FIRST_OFFSET);
+        rest.next_offset.set(DIR_OFFSET_MIN);
         rest.alias.set(slot);
         self.set_times(ns, slot, init.times);
     }
@@ -395,10 +399,12 @@ impl Store {
         parent: Handle,
         name: Name<'_>,
     ) -> Result<()> {
-        let words = self.name_words(name)?;
-        self.links(parent).count.get();
-        self.d_place(ns, dentry, parent, name, words);
         let (dir, inode) = (self.d_inode(parent), self.d_inode(dentry));
+        let words = self.name_words(name)?;
+        let offset =
+            self.next_offset(ns, dir).inspect_err(|_| self.free_words(name.component, words))?;
+        self.links(parent).count.get();
+        self.d_place(ns, dentry, parent, name, words, offset);
         if ns.feed.as_mut().is_some_and(|feed| feed.linked(dir, inode)) {
             // It may have been written to before it had a name.
             let pages = self.inode_rest(inode).blocks.get() / 8;
@@ -431,6 +437,7 @@ impl Store {
         parent: Handle,
         name: Name<'_>,
         words: [u64; INLINE_NAME / 8],
+        offset: u32,
     ) {
         if ns.feed.is_some() {
             let taken = self.d_lookup(ns, parent, name).is_some();
@@ -444,7 +451,7 @@ impl Store {
         d.meta.set(Meta(d.meta.get()).with_name_len(c.len as usize).with_hashed(true).0);
         ns.chains.insert(&self.chains, self, dentry);
         drop(change);
-        self.append_child(self.d_inode(parent), dentry);
+        self.add_child(ns, self.d_inode(parent), dentry, offset);
     }
 
     /// Makes `dentry` unfindable. It keeps its name and parent, as `getcwd` and `..` of a removed directory need them.
@@ -473,10 +480,11 @@ impl Store {
             let taken = self.d_lookup(ns, parent, self.name(&name)).is_some();
             ns.feed.iter_mut().for_each(|feed| feed.unnamed(self.d_inode(parent), &name, taken));
         }
-        self.remove_child(self.d_inode(d.parent.get()), dentry);
+        self.remove_child(ns, self.d_inode(d.parent.get()), dentry);
     }
 
-    /// Gives `dentry` another name and parent. The caller has opened the counts of changes of both directories.
+    /// Gives `dentry` another name, parent and offset. `over` had them until now: it leaves the list of the directory, and the
+    /// caller drops it. The caller has opened the counts of changes of both directories.
     ///
     /// # Errors
     ///
@@ -489,11 +497,16 @@ impl Store {
         dentry: Handle,
         parent: Handle,
         name: Name<'_>,
+        offset: u32,
+        over: Option<Handle>,
     ) -> Result<()> {
         let words = self.name_words(name)?;
         let _rename = self.rename_seq.write();
         let _paths = self.leads_on(dentry).then(|| self.open_paths(ns));
-        self.d_remake(ns, dentry, parent, name, words);
+        if let Some(over) = over {
+            self.remove_child(ns, self.d_inode(parent), over);
+        }
+        self.d_remake(ns, dentry, parent, name, words, offset);
         Ok(())
     }
 
@@ -504,20 +517,21 @@ impl Store {
         parent: Handle,
         name: Name<'_>,
         words: [u64; INLINE_NAME / 8],
+        offset: u32,
     ) {
         let d = self.dentry(dentry);
         let (old_parent, old_meta, old_blob) = (d.parent.get(), Meta(d.meta.get()), d.name[1].get());
         self.links(parent).count.get();
         // Unfindable for a moment: a walker that misses it now also sees that the directory changed.
         self.d_unhash(ns, dentry);
-        self.d_place(ns, dentry, parent, name, words);
+        self.d_place(ns, dentry, parent, name, words, offset);
         if old_meta.name_len() > INLINE_NAME {
             self.blobs.free(old_blob as Handle);
         }
         self.put_locked(ns, old_parent);
     }
 
-    /// Exchanges name and parent of two dentries. The caller has opened the counts of changes of both directories.
+    /// Exchanges name, parent and offset of two dentries. The caller has opened the counts of changes of both directories.
     ///
     /// Kernel: fs/dcache.c `d_exchange()`.
     pub(crate) fn d_exchange(&self, ns: &mut Namespace, a: Handle, b: Handle) -> Result<()> {
@@ -528,8 +542,12 @@ impl Store {
         let words_b = self.name_words(name_b).inspect_err(|_| self.free_words(name_a.component, words_a))?;
         let _rename = self.rename_seq.write();
         let _paths = (self.leads_on(a) || self.leads_on(b)).then(|| self.open_paths(ns));
-        self.d_remake(ns, a, parent_b, name_b, words_b);
-        self.d_remake(ns, b, parent_a, name_a, words_a);
+        let [offset_a, offset_b] = [a, b].map(|dentry| self.dentry_offset(dentry));
+        self.remove_child(ns, self.d_inode(parent_a), a);
+        self.remove_child(ns, self.d_inode(parent_b), b);
+        // The first of the two is the first in the list in the end.
+        self.d_remake(ns, b, parent_a, name_a, words_a, offset_a);
+        self.d_remake(ns, a, parent_b, name_b, words_b, offset_b);
         Ok(())
     }
 
@@ -635,6 +653,7 @@ impl Store {
         match mode & S_IFMT {
             S_IFLNK => self.blobs.free(rest.data.get()),
             S_IFREG => drop(ns.contents.remove(rest.data.get())),
+            S_IFDIR => drop(ns.offsets.remove(rest.data.get())),
             _ => {}
         }
         ns.xattrs.remove(rest.xattrs.get());
@@ -679,56 +698,6 @@ impl Store {
         self.retired.set(highest + 2);
         self.rest.discard(slots);
         true
-    }
-
-    /// Appends to the list of children; offsets increase along it.
-    fn append_child(&self, dir: Handle, child: Handle) {
-        let rest = self.inode_rest(dir);
-        let links = self.links(child);
-        if rest.next_offset.get() == u32::MAX {
-            self.renumber_children(dir);
-        }
-        links.offset.set(rest.next_offset.get());
-        rest.next_offset.set(rest.next_offset.get() + 1);
-        let last = rest.last_child.get();
-        links.sib_prev.set(last);
-        links.sib_next.set(0);
-        if last == 0 {
-            rest.first_child.set(child);
-        } else {
-            self.links(last).sib_next.set(child);
-        }
-        rest.last_child.set(child);
-    }
-
-    /// After four billion creations in one directory the offsets start anew; readers of it may then see an entry twice.
-    #[cold]
-    fn renumber_children(&self, dir: Handle) {
-        let rest = self.inode_rest(dir);
-        let mut offset = FIRST_OFFSET;
-        let mut at = rest.first_child.get();
-        while at != 0 {
-            self.links(at).offset.set(offset);
-            offset += 1;
-            at = self.links(at).sib_next.get();
-        }
-        rest.next_offset.set(offset);
-    }
-
-    fn remove_child(&self, dir: Handle, child: Handle) {
-        let rest = self.inode_rest(dir);
-        let links = self.links(child);
-        let (prev, next) = (links.sib_prev.get(), links.sib_next.get());
-        if prev == 0 {
-            rest.first_child.set(next);
-        } else {
-            self.links(prev).sib_next.set(next);
-        }
-        if next == 0 {
-            rest.last_child.set(prev);
-        } else {
-            self.links(next).sib_prev.set(prev);
-        }
     }
 
     /// Changes permissions, owner or access ACL of an inode in one step, and with them the "may search" bit of a
@@ -914,9 +883,6 @@ impl Store {
         Ok(value)
     }
 }
-
-/// The first offset after `.` and `..`.
-pub(crate) const FIRST_OFFSET: u32 = 2;
 
 /// An ACL as the blob that [`crate::dcache::inode::RacyAcl`] reads.
 fn pack_acl(entries: &[AclEntry]) -> Vec<u8> {

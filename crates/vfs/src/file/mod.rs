@@ -48,7 +48,7 @@ pub(crate) struct File {
     /// The position, in bytes, or the offset in a directory. Changes under `seek`.
     pub(crate) pos: Racy64,
     pub(crate) seek: Mutex<()>,
-    /// The child that `getdents` gave last; a hint.
+    /// The entry that `getdents` goes on at; a hint.
     pub(crate) cursor: Racy32,
     /// By which number its locks are known; 0 while it never had any.
     pub(crate) lock_owner: Racy64,

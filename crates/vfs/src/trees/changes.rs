@@ -43,7 +43,7 @@ pub enum Change<'a> {
         dir: u64,
         /// The name.
         name: &'a [u8],
-        /// What it leads to: a key, and the place in the order in which getdents(2) gives names.
+        /// What it leads to: a key, and the [offset](Loader::set_offset) at which getdents(2) finds it.
         to: Option<(u64, u32)>,
     },
 }
@@ -155,8 +155,7 @@ impl Loader<'_> {
         }
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
-            let mut at = store.inode_rest(dir).first_child.get();
-            while at != 0 {
+            for at in store.children(dir) {
                 let inode = store.d_inode(at);
                 if feed.key(inode).is_none() {
                     feed.linked(dir, inode);
@@ -172,7 +171,6 @@ impl Loader<'_> {
                 if store.inode(inode).mode.get() & S_IFMT == S_IFDIR {
                     dirs.push(inode);
                 }
-                at = store.links(at).sib_next.get();
             }
         }
         for contents in ns.contents.iter() {
@@ -336,7 +334,7 @@ impl Feed {
                 let found = kernel.store.d_lookup(ns, dentry, kernel.store.name(name));
                 let to = found.and_then(|child| {
                     let to = self.key(kernel.store.d_inode(child))?;
-                    Some((to, kernel.store.links(child).offset.get()))
+                    Some((to, kernel.store.dentry_offset(child)))
                 });
                 tell(Change::Name { dir: key, name, to });
             }

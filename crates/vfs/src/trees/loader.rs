@@ -5,7 +5,8 @@ use crate::base::uapi::*;
 use crate::calls::dirops::SHORT_SYMLINK;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::inode::{Times, flags};
-use crate::dcache::store::{FIRST_OFFSET, InodeInit, NsGuard};
+use crate::dcache::children::{DIR_OFFSET_EOD, DIR_OFFSET_MIN};
+use crate::dcache::store::{InodeInit, NsGuard};
 use crate::kernel::Kernel;
 use crate::kernel::vfs::{MountOptions, Vfs};
 use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
@@ -291,23 +292,28 @@ impl<'a> Loader<'a> {
         Ok(node)
     }
 
-    /// Gives the name that was added to its directory last its place in the order of getdents(2), which grows from name to name.
+    /// Gives the name that was added to its directory last an offset, at which getdents(2) finds it: at least 3, and greater than
+    /// those of the others.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for any other name, and if the place is not behind those of the others.
-    pub fn set_order(&mut self, node: NodeId, order: u32) -> Result<()> {
+    /// `EINVAL` for any other name and any other offset.
+    pub fn set_offset(&mut self, node: NodeId, offset: u32) -> Result<()> {
         let store = &self.kernel.store;
-        let links = store.links(node.0);
-        let dir = store.inode_rest(store.d_inode(store.dentry(node.0).parent.get()));
-        let before = links.sib_prev.get();
-        let least =
-            if before == 0 { FIRST_OFFSET } else { store.links(before).offset.get().saturating_add(1) };
-        if dir.last_child.get() != node.0 || !(least..u32::MAX).contains(&order) {
+        let dir = store.d_inode(store.dentry(node.0).parent.get());
+        let mut newest = store.children(dir);
+        let least = match (newest.next(), newest.next()) {
+            (Some(first), second) if first == node.0 => {
+                second.map_or(DIR_OFFSET_MIN, |second| store.dentry_offset(second) + 1)
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        if !(least..DIR_OFFSET_EOD).contains(&offset) {
             return Err(Errno::EINVAL);
         }
-        links.offset.set(order);
-        dir.next_offset.set(order + 1);
+        store.remove_child(&mut self.ns, dir, node.0);
+        store.set_next_offset(&mut self.ns, dir, offset + 1);
+        store.add_child(&mut self.ns, dir, node.0, offset);
         Ok(())
     }
 
@@ -331,14 +337,10 @@ impl<'a> Loader<'a> {
     /// The entries of a directory, in the order in which they were added; none of anything else.
     pub fn children(&self, node: NodeId) -> Vec<NodeId> {
         let store = &self.kernel.store;
-        let mut at =
-            if self.is_dir(node) { store.inode_rest(store.d_inode(node.0)).first_child.get() } else { 0 };
-        let mut children = Vec::new();
-        while at != 0 {
-            children.push(NodeId(at, node.1));
-            at = store.links(at).sib_next.get();
+        if !self.is_dir(node) {
+            return Vec::new();
         }
-        children
+        store.children_oldest_first(store.d_inode(node.0)).map(|child| NodeId(child, node.1)).collect()
     }
 
     /// Whether the node is a directory without entries.

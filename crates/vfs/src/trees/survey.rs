@@ -280,16 +280,14 @@ impl<'a> Survey<'a> {
         let (attr, acl) = (kernel.attr(place.mnt, i), kernel.racy_acl(place.mnt, i));
         let mut dir = Dir { place, reach, attr, acl, rdonly: kernel.mount_rdonly(place.mnt), last: None };
         self.victims.clear();
-        let mut child = store.inode_rest(store.d_inode(place.dentry)).first_child.get();
-        while child != 0 {
-            let next = store.links(child).sib_next.get();
-            store.prefetch(next);
+        let mut children = store.children_oldest_first(store.d_inode(place.dentry)).peekable();
+        while let Some(child) = children.next() {
+            store.prefetch(children.peek().copied().unwrap_or(0));
             let mut at = Path { mnt: place.mnt, dentry: child };
             if store.see(child).meta.is_mounted() {
                 at = kernel.topmost(&self.ns, at);
             }
             self.entry(child, at, reach, Some(&mut dir), visit)?;
-            child = next;
         }
         ControlFlow::Continue(())
     }
