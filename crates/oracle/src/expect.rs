@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::args::{Arg, Dev, Id, Mem};
 use crate::errno;
-use crate::outcome::{Kind, Outcome, Stat, Time, entry_type_name, show, show_list, type_name};
+use crate::outcome::{DirEntry, Kind, Outcome, Stat, Time, entry_type_name, show, show_list, type_name};
 use crate::read::{Node, Problem, Read, Table, alternatives, quote};
 use crate::text;
 use crate::words::{CapSet, Mode, StatxAttributes, StatxMask};
@@ -35,6 +35,8 @@ pub enum Check {
     NamesInOrder(Vec<Vec<u8>>),
     /// The directory holds, beside `.` and `..`.
     Entries(BTreeMap<Vec<u8>, String>),
+    /// The positions of the entries behind those that were read are.
+    Offsets(Vec<i64>),
     /// The ids are.
     Ids(Vec<u32>),
     /// A field of stat or statx is.
@@ -189,7 +191,7 @@ impl Expect {
             Kind::Fd => vec![Check::Fd(table.need("fd")?.int_in(0, i64::from(i32::MAX))? as i32)],
             Kind::Bytes => read_bytes(&mut table)?,
             Kind::Names => read_names(&mut table)?,
-            Kind::Entries => vec![read_entries(table.need("entries")?)?],
+            Kind::Entries => read_listing(&mut table)?,
             Kind::Ids => vec![Check::Ids(read_ids(table.need("ids")?)?)],
             Kind::Caps => read_caps(&mut table)?,
             Kind::Stat | Kind::Statx => read_stat(&mut table, kind)?,
@@ -237,9 +239,13 @@ impl Expect {
                 Expect::Success(checks)
             }
             Outcome::Entries(entries) => {
-                let one = |(name, kind): &(Vec<u8>, u8)| (name.clone(), entry_type_name(*kind).to_owned());
-                let real = entries.iter().filter(|(name, _)| name != b"." && name != b"..");
-                Expect::Success(vec![Check::Entries(real.map(one).collect())])
+                let mut checks = vec![Check::Entries(types(entries))];
+                // Offsets in which a file system encodes the hashes of names are its own.
+                if entries.iter().all(|entry| i32::try_from(entry.off).is_ok()) {
+                    checks.push(Check::NamesInOrder(entries.iter().map(|e| e.name.clone()).collect()));
+                    checks.push(Check::Offsets(entries.iter().map(|e| e.off).collect()));
+                }
+                Expect::Success(checks)
             }
             Outcome::Exec(exec) => {
                 let mut checks: Vec<Check> = (0..2).map(|i| Check::Caps(i, set(exec.caps[i]))).collect();
@@ -345,6 +351,26 @@ fn file_type(node: Node<'_>) -> Read<String> {
     } else {
         Err(node.problem(format!("unknown file type `{name}`{}", alternatives(name, &known))))
     }
+}
+
+/// The types of entries other than `.` and `..`, by name.
+fn types(entries: &[DirEntry]) -> BTreeMap<Vec<u8>, String> {
+    let real = entries.iter().filter(|entry| !entry.is_dot());
+    real.map(|entry| (entry.name.clone(), entry_type_name(entry.kind).to_owned())).collect()
+}
+
+fn read_listing(table: &mut Table<'_>) -> Read<Vec<Check>> {
+    let mut checks = Vec::new();
+    if let Some(n) = table.take("entries") {
+        checks.push(read_entries(n)?);
+    }
+    if let Some(n) = table.take("names_in_order") {
+        checks.push(Check::NamesInOrder(byte_strings(n)?));
+    }
+    if let Some(n) = table.take("offsets") {
+        checks.push(Check::Offsets(n.array()?.into_iter().map(|n| n.int()).collect::<Read<_>>()?));
+    }
+    Ok(checks)
 }
 
 fn read_entries(node: Node<'_>) -> Read<Check> {
@@ -485,6 +511,7 @@ impl Check {
                 };
                 format!("entries = {{ {} }}", entries.iter().map(one).collect::<Vec<_>>().join(", "))
             }
+            Check::Offsets(offsets) => format!("offsets = {offsets:?}"),
             Check::Ids(list) => ids("ids", list),
             Check::Field(name, value) => match *name {
                 "mode" | "rdev" | "mask" | "attributes_mask" | "atime" | "mtime" | "ctime" | "btime" => {
@@ -535,12 +562,15 @@ impl Check {
                 differ("names", wanted, got, |n| show_list(n))
             }
             (Check::Entries(wanted), Outcome::Entries(got)) => {
-                let got = got
-                    .iter()
-                    .filter(|(name, _)| name != b"." && name != b"..")
-                    .map(|(name, kind)| (name.clone(), entry_type_name(*kind).to_owned()))
-                    .collect();
-                differ("entries", wanted, &got, show_entries)
+                differ("entries", wanted, &types(got), show_entries)
+            }
+            (Check::NamesInOrder(wanted), Outcome::Entries(got)) => {
+                let got = got.iter().map(|entry| entry.name.clone()).collect();
+                differ("names", wanted, &got, |n| show_list(n))
+            }
+            (Check::Offsets(wanted), Outcome::Entries(got)) => {
+                let got = got.iter().map(|entry| entry.off).collect();
+                differ("offsets", wanted, &got, |o| format!("{o:?}"))
             }
             (Check::Ids(wanted), Outcome::Ids(got)) => differ("ids", wanted, got, |i| format!("{i:?}")),
             (Check::Caps(i, wanted), Outcome::Caps(got)) => caps_differ(*i, *wanted, got, full),

@@ -52,8 +52,8 @@ pub enum Outcome {
     Bytes(#[serde(with = "crate::packed")] Vec<u8>),
     /// Attribute names in the order given.
     Names(Vec<Vec<u8>>),
-    /// Directory entries in the order given: name and `DT_*` type.
-    Entries(Vec<(Vec<u8>, u8)>),
+    /// Directory entries in the order given.
+    Entries(Vec<DirEntry>),
     /// Ids.
     Ids(Vec<u32>),
     /// Effective, permitted, inheritable sets.
@@ -64,14 +64,34 @@ pub enum Outcome {
     Broken(String),
 }
 
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DirEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The type, `DT_*`.
+    pub kind: u8,
+    /// The position of the next entry.
+    pub off: i64,
+}
+
+impl DirEntry {
+    /// Whether it is `.` or `..`.
+    pub(crate) fn is_dot(&self) -> bool {
+        matches!(&*self.name, b"." | b"..")
+    }
+}
+
 /// The records of getdents64.
-pub(crate) fn dirents(mut out: &[u8]) -> Vec<(Vec<u8>, u8)> {
+pub(crate) fn dirents(mut out: &[u8]) -> Vec<DirEntry> {
     let mut entries = Vec::new();
     while out.len() > 19 {
         let len = usize::from(u16::from_ne_bytes([out[16], out[17]]));
         let name = &out[19..len];
         let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-        entries.push((name[..end].to_vec(), out[18]));
+        let mut off = [0; 8];
+        off.copy_from_slice(&out[8..16]);
+        entries.push(DirEntry { name: name[..end].to_vec(), kind: out[18], off: i64::from_ne_bytes(off) });
         out = &out[len..];
     }
     entries
@@ -299,8 +319,10 @@ impl fmt::Display for Outcome {
             },
             Outcome::Names(names) => f.write_str(&show_list(names)),
             Outcome::Entries(entries) => {
-                let one = |(name, kind): &(Vec<u8>, u8)| format!("{} {}", show(name), entry_type_name(*kind));
-                write!(f, "[{}]", entries.iter().map(one).collect::<Vec<_>>().join(", "))
+                let one = |e: &DirEntry| {
+                    format!("{} {}, next at {}", show(&e.name), entry_type_name(e.kind), e.off)
+                };
+                write!(f, "[{}]", entries.iter().map(one).collect::<Vec<_>>().join("; "))
             }
             Outcome::Ids(ids) => write!(f, "{ids:?}"),
             Outcome::Caps([e, p, i]) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::fuzz::program::{Difference, Program, Trace};
 use crate::fuzz::snapshot::{Snapshot, State};
 use crate::host::Place;
-use crate::outcome::{Outcome, Stat, Time, show, type_name};
+use crate::outcome::{DirEntry, Outcome, Stat, Time, show, type_name};
 use crate::sys::file_system;
 
 /// Programs set times before this second only; whatever is later came from a clock.
@@ -116,12 +116,21 @@ impl Judge<'_> {
         match (host, engine) {
             (Outcome::Stat(a), Outcome::Stat(b)) => self.stats_differ(a, b),
             (Outcome::Entries(a), Outcome::Entries(b)) => {
-                (sorted(a) != sorted(b)).then(|| format!("host {host}, engine {engine}"))
+                self.entries_differ(a, b).then(|| format!("host {host}, engine {engine}"))
             }
             (Outcome::Names(a), Outcome::Names(b)) => {
                 self.names_differ(a, b).then(|| format!("host {host}, engine {engine}"))
             }
             _ => (host != engine).then(|| format!("host {host}, engine {engine}")),
+        }
+    }
+
+    fn entries_differ(&self, host: &[DirEntry], engine: &[DirEntry]) -> bool {
+        let set =
+            |list: &[DirEntry]| sorted(&list.iter().map(|e| (e.name.clone(), e.kind)).collect::<Vec<_>>());
+        match self.file_system {
+            FileSystem::Tmpfs => host != engine,
+            FileSystem::Ext4 => set(host) != set(engine),
         }
     }
 
@@ -198,8 +207,8 @@ impl Judge<'_> {
         if let Some(what) = self.stats_differ(&a.stat, &b.stat) {
             return Some(what);
         }
-        if a.data != b.data {
-            return Some(format!("contents: host {}, engine {}", a.data, b.data));
+        if let Some(what) = self.outcomes_differ(Some(&a.data), Some(&b.data)) {
+            return Some(format!("contents: {what}"));
         }
         if let Some(what) = self.outcomes_differ(Some(&a.names), Some(&b.names)) {
             return Some(format!("attributes: {what}"));

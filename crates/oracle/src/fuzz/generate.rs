@@ -808,9 +808,8 @@ impl Generator {
         let is =
             |kind| self.open[self.task].iter().any(|known| Fd::Raw(known.fd) == fd && known.kind == kind);
         let (is_dir, is_fifo) = (is(0o040000), is(0o010000));
-        if is_dir && self.file_system == FileSystem::Ext4 {
-            // Its position at the end of a directory is too far to read from.
-            return Op::Getdents { fd, room: Room::of(65536) };
+        if is_dir && (self.file_system == FileSystem::Ext4 || self.rng.chance(70)) {
+            return self.read_dir(fd);
         }
         if is_fifo {
             // What goes through a FIFO is not the engine's business.
@@ -823,9 +822,8 @@ impl Generator {
             3 => self.allocate(fd),
             4 => Op::Pwrite { fd, data, offset: self.offset() },
             5 => {
-                let unsure = self.threaded[self.task] && self.file_system == FileSystem::Ext4;
-                if is_dir || unsure {
-                    // Positions in a directory are the file system's own, but for the start.
+                if self.threaded[self.task] && self.file_system == FileSystem::Ext4 {
+                    // It may be a directory, whose positions are the file system's own, but for the start.
                     return Op::Lseek { fd, offset: Int(0), whence: Whence(0) };
                 }
                 let whence = Whence(match self.file_system {
@@ -846,7 +844,7 @@ impl Generator {
                 1 => Op::Dup2 { fd, newfd: Fd::Raw(self.rng.below(8) as i32) },
                 _ => Op::Dup3 { fd, newfd: Fd::Raw(self.rng.below(8) as i32), flags: OpenFlags(0) },
             },
-            10 => Op::Getdents { fd, room: Room::of(65536) },
+            10 => self.read_dir(fd),
             16 => self.vectored(fd),
             17 => self.send(fd),
             18 => self.ask(fd),
@@ -899,6 +897,25 @@ impl Generator {
             _ => 0,
         };
         RwFlags(common | others)
+    }
+
+    /// Reads a directory, or seeks in it.
+    fn read_dir(&mut self, fd: Fd) -> Op {
+        /// The position behind all entries.
+        const END: i64 = i32::MAX as i64;
+        let ext4 = self.file_system == FileSystem::Ext4;
+        match self.rng.below(10) {
+            // On ext4 its position at the end of a directory is too far to read from.
+            n if n < 2 || ext4 => Op::Getdents { fd, room: Room::of(65536) },
+            2..6 => Op::Getdents { fd, room: self.room(&[24, 48, 72, 100, 200, 10, 0]) },
+            _ => {
+                let near = 3 + self.rng.below(12) as i64;
+                let far = *self.rng.pick(&[0, 1, 2, END - 1, END, END + 1, 1 << 40, i64::MAX, -1, i64::MIN]);
+                let offset = Int(if self.rng.chance(70) { near } else { far });
+                let whence = Whence(if self.rng.chance(70) { 0 } else { self.rng.below(6) as u64 });
+                Op::Lseek { fd, offset, whence }
+            }
+        }
     }
 
     /// A transfer through several buffers.

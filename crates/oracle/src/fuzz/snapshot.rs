@@ -24,7 +24,7 @@ pub struct Snapshot {
 pub struct State {
     /// Attributes.
     pub stat: Stat,
-    /// Body of a link, sorted entries of a directory, or a digest of the first bytes of a file.
+    /// Body of a link, entries of a directory, or a digest of the first bytes of a file.
     pub data: Outcome,
     /// Names of extended attributes.
     pub names: Outcome,
@@ -78,12 +78,12 @@ pub(super) fn take(call: &mut dyn FnMut(&Op) -> Outcome) -> Snapshot {
             0o040000 => {
                 let entries = list(call, &path);
                 if let Outcome::Entries(entries) = &entries {
-                    for (name, _) in entries.iter().filter(|(n, _)| n != b"." && n != b"..") {
+                    for entry in entries.iter().filter(|entry| !entry.is_dot()) {
                         let mut child = path.clone();
                         if !child.is_empty() {
                             child.push(b'/');
                         }
-                        child.extend_from_slice(name);
+                        child.extend_from_slice(&entry.name);
                         queue.push(child);
                     }
                 }
@@ -118,15 +118,9 @@ fn opened(
     }
 }
 
-/// The entries of a directory, sorted: their order is the file system's own business.
+/// The entries of a directory.
 fn list(call: &mut dyn FnMut(&Op) -> Outcome, path: &[u8]) -> Outcome {
-    match opened(call, path, libc::O_DIRECTORY as u64, |fd| Op::Getdents { fd, room: SNUG }) {
-        Outcome::Entries(mut entries) => {
-            entries.sort();
-            Outcome::Entries(entries)
-        }
-        other => other,
-    }
+    opened(call, path, libc::O_DIRECTORY as u64, |fd| Op::Getdents { fd, room: SNUG })
 }
 
 fn contents(call: &mut dyn FnMut(&Op) -> Outcome, path: &[u8]) -> Outcome {

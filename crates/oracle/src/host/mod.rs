@@ -26,7 +26,7 @@ use crate::op::Op;
 use crate::sys::SingleThreaded;
 
 /// Where worlds are made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A fresh tmpfs for each.
     Tmpfs,

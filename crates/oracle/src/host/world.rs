@@ -1,7 +1,7 @@
 //! A world on the host kernel: a mount namespace and the processes in it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -39,6 +39,7 @@ struct Process {
 /// This process's mount namespace and the tasks it has forked.
 pub(crate) struct HostWorld {
     single: SingleThreaded,
+    place: Place,
     proc: OwnedFd,
     tasks: Vec<Process>,
     /// Our ends and the tasks' ends of channels for forked tasks.
@@ -73,7 +74,7 @@ impl HostWorld {
         match place {
             Place::Tmpfs => {
                 let at = Path::new("/tmp");
-                mount("mounting a tmpfs", Some("rcuwalk-oracle"), at, Some("tmpfs"), 0, Some("mode=0755"))?;
+                mount_tmpfs(at)?;
                 enter(at)?;
             }
             Place::Dir(dir) => {
@@ -88,6 +89,7 @@ impl HostWorld {
             .collect::<Result<_, _>>()?;
         Ok(HostWorld {
             single: single.clone(),
+            place: place.clone(),
             proc,
             tasks: Vec::new(),
             spares,
@@ -97,7 +99,7 @@ impl HostWorld {
         })
     }
 
-    /// Ends all tasks and empties the tree: much cheaper than a new world.
+    /// Ends all tasks and begins with an empty tree: much cheaper than a new world.
     #[cfg(feature = "engine")]
     pub(crate) fn renew(&mut self) -> Result<(), String> {
         self.end_tasks();
@@ -109,6 +111,13 @@ impl HostWorld {
         let root = Path::new("/");
         clear_flags(root);
         remove_children(root);
+        if self.place == Place::Tmpfs {
+            // An emptied directory knows how many names it has had: offsets show that.
+            let at = Path::new("/root");
+            fs::create_dir(at).map_err(|e| format!("{}: {e}", at.display()))?;
+            mount_tmpfs(at)?;
+            return enter(at);
+        }
         must("chown", nr::chown, |f| {
             f.string(b"/");
             f.int(0);
@@ -202,6 +211,10 @@ fn mount(
         string(f, data);
     })
     .map(drop)
+}
+
+fn mount_tmpfs(at: &Path) -> Result<(), String> {
+    mount("mounting a tmpfs", Some("rcuwalk-oracle"), at, Some("tmpfs"), 0, Some("mode=0755"))
 }
 
 /// Makes the mount at `root` the root of this mount namespace and takes everything else away.

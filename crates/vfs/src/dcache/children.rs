@@ -197,7 +197,8 @@ impl Store {
         // the first one? Nothing.
         let is_greatest = || {
             let index = ns.offsets.get(self.inode_rest(dir).data.get());
-            !self.is_indexed(first) || index.and_then(|i| i.last_key_value()).is_some_and(|(_, &e)| e == first)
+            !self.is_indexed(first)
+                || index.and_then(|i| i.last_key_value()).is_some_and(|(_, &e)| e == first)
         };
         below < offset && below / BLOCK == offset / BLOCK && is_greatest()
     }

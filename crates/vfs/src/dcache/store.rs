@@ -401,8 +401,7 @@ impl Store {
     ) -> Result<()> {
         let (dir, inode) = (self.d_inode(parent), self.d_inode(dentry));
         let words = self.name_words(name)?;
-        let offset =
-            self.next_offset(ns, dir).inspect_err(|_| self.free_words(name.component, words))?;
+        let offset = self.next_offset(ns, dir).inspect_err(|_| self.free_words(name.component, words))?;
         self.links(parent).count.get();
         self.d_place(ns, dentry, parent, name, words, offset);
         if ns.feed.as_mut().is_some_and(|feed| feed.linked(dir, inode)) {

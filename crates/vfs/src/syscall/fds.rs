@@ -351,34 +351,58 @@ impl Call<'_> {
     ///
     /// Kernel: fs/readdir.c `getdents64()`.
     fn do_getdents(&mut self, rewrite: impl Fn(&mut [u8])) -> Answer {
-        let (fd, room) = (self.int(0), u64::from(self.uint(2)).min(PIECE));
-        let start = self.task.lseek(fd, 0, SEEK_CUR);
-        let mut records = vec![0; room as usize];
-        let n = self.task.getdents64(fd, &mut records)?;
-        records.truncate(n);
-        let mut ends = Vec::new();
-        let mut at = 0;
-        while at < n {
-            let len = usize::from(u16::from_ne_bytes([records[at + 16], records[at + 17]]));
-            let mut next = [0; 8];
-            next.copy_from_slice(&records[at + 8..at + 16]);
-            rewrite(&mut records[at..at + len]);
-            at += len;
-            ends.push((at, i64::from_ne_bytes(next)));
+        let fd = self.int(0);
+        // More than an `int` holds is less than nothing.
+        let room = i32::try_from(self.uint(2)).unwrap_or(0) as u64;
+        let (mut done, mut records) = (0, Vec::new());
+        loop {
+            let start = self.task.lseek(fd, 0, SEEK_CUR);
+            records.resize((room - done).min(PIECE) as usize, 0);
+            let n = match self.task.getdents64(fd, &mut records) {
+                Ok(n) => n,
+                Err(errno) if done == 0 => return Err(errno),
+                // The next one does not fit, or the directory is no more.
+                Err(_) => break,
+            };
+            let ends = walk_records(&mut records[..n], &rewrite);
+            let stored = copy_out(self.mem, self.args[1].wrapping_add(done), &records[..n]);
+            if stored < n {
+                // Behind the last one that is there.
+                let last = ends.into_iter().take_while(|(end, _)| *end <= stored).last();
+                let (end, position) = match last {
+                    Some(last) => last,
+                    None => (0, start?),
+                };
+                self.task.lseek(fd, position, SEEK_SET)?;
+                if done == 0 && end == 0 {
+                    // The position is that of the first, which reading it without room finds out.
+                    let _ = self.task.getdents64(fd, &mut []);
+                    return Err(Errno::EFAULT);
+                }
+                return Ok((done + end as u64) as i64);
+            }
+            done += n as u64;
+            if n == 0 || room <= PIECE {
+                break;
+            }
         }
-        let stored = copy_out(self.mem, self.args[1], &records);
-        if stored == n {
-            return Ok(n as i64);
-        }
-        // Behind the last one that is there.
-        let last = ends.into_iter().take_while(|(end, _)| *end <= stored).last();
-        let (end, position) = match last {
-            Some((end, position)) => (end, position),
-            None => (0, start?),
-        };
-        self.task.lseek(fd, position, SEEK_SET)?;
-        if end == 0 { Err(Errno::EFAULT) } else { Ok(end as i64) }
+        Ok(done as i64)
     }
+}
+
+/// Rewrites each record, and tells where it ends and what the position of the next one is.
+fn walk_records(records: &mut [u8], rewrite: impl Fn(&mut [u8])) -> Vec<(usize, i64)> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while at < records.len() {
+        let len = usize::from(u16::from_ne_bytes([records[at + 16], records[at + 17]]));
+        let mut next = [0; 8];
+        next.copy_from_slice(&records[at + 8..at + 16]);
+        rewrite(&mut records[at..at + len]);
+        at += len;
+        ends.push((at, i64::from_ne_bytes(next)));
+    }
+    ends
 }
 
 /// The table.

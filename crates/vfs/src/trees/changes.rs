@@ -155,7 +155,7 @@ impl Loader<'_> {
         }
         let mut dirs = vec![top];
         while let Some(dir) = dirs.pop() {
-            for at in store.children(dir) {
+            for at in store.children_oldest_first(dir) {
                 let inode = store.d_inode(at);
                 if feed.key(inode).is_none() {
                     feed.linked(dir, inode);
