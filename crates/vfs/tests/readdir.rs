@@ -70,11 +70,11 @@ impl Model {
     fn read(&self, from: i64) -> Vec<(String, i64)> {
         let up_to = |(at, (_, offset)): (usize, &(String, i64))| (*offset <= from).then_some((*offset, at));
         let start = match from {
-            2 => Some(0),
-            END => None,
-            _ => self.list.iter().enumerate().filter_map(up_to).max().map(|(_, at)| at),
+            2 => 0,
+            END => self.list.len(),
+            _ => self.list.iter().enumerate().filter_map(up_to).max().map_or(0, |(_, at)| at),
         };
-        let rest = &self.list[start.unwrap_or(self.list.len())..];
+        let rest = &self.list[start..];
         let behind = rest.iter().skip(1).map(|(_, offset)| *offset).chain([END]);
         rest.iter().zip(behind).map(|((name, _), next)| (name.clone(), next)).collect()
     }

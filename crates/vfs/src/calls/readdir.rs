@@ -34,7 +34,8 @@ struct Entry<'a> {
 impl Task {
     /// Appends entries of the directory `fd` to `out`, at most `max`, from its position on, which advances; gives how many,
     /// 0 at the end. `.` and `..` come first, then the other names, the one that came to the directory last before the others.
-    /// Names that stay from start to end are seen once, whatever is created or removed meanwhile.
+    /// What comes meanwhile is not seen: it stands before the position. As on tmpfs, names can be seen again or missed if the very
+    /// entry at the position is removed, renamed or replaced.
     ///
     /// # Errors
     ///
@@ -165,7 +166,10 @@ impl Kernel {
             EOD => return Ok(false),
             FIRST => first,
             pos if is_at(store, file, pos) => file.cursor.get(),
-            pos => store.child_up_to(&ns, file.inode, pos.min(EOD) as u32),
+            pos => match store.child_up_to(&ns, file.inode, pos.min(EOD) as u32) {
+                0 => first,
+                child => child,
+            },
         };
         let mut goes_on = true;
         for _ in 0..BATCH {

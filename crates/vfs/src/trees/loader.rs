@@ -255,7 +255,7 @@ impl<'a> Loader<'a> {
         self.dir_meta(self.root(), inode)
     }
 
-    /// Adds a node to a directory.
+    /// Adds a node to a directory, before those that are there, as getdents(2) gives them.
     ///
     /// # Errors
     ///
