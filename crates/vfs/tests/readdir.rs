@@ -105,7 +105,7 @@ fn compare(task: &Task, model: &mut Model, names: usize, calls: usize, seed: u64
     let path = |name: &str| format!("/d/{name}").into_bytes();
     for call in 0..calls {
         // Waves, so that the directory is full at times, and nearly empty at others.
-        let grows = call / (3 * names) % 2 == 0;
+        let grows = (call / (3 * names)).is_multiple_of(2);
         let (a, b) = (dice.below(names).to_string(), dice.below(names).to_string());
         match (model.at(&a).is_some(), model.at(&b).is_some(), dice.below(8)) {
             (false, _, 0..=3) if grows => {
