@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::fuzz::compare::FileSystem;
 use crate::fuzz::program::{Program, Trace};
 use crate::host::{HostWorld, Place, receive, send};
 use crate::run::Mismatch;
@@ -24,6 +25,8 @@ pub(super) struct Executor {
     busy_fresh: bool,
     full_caps: u64,
     place: Place,
+    /// Whether the steady world's root would show by its offsets how many names it has had.
+    only_fresh: bool,
 }
 
 /// A process that runs programs.
@@ -48,7 +51,9 @@ impl Executor {
         let mut steady = Server::start(single, place, serve_steady)?;
         let full_caps: Result<u64, String> =
             receive(&mut steady.channel)?.ok_or("the host's executor ended")?;
-        Ok(Executor { steady, fresh, busy_fresh: false, full_caps: full_caps?, place: place.clone() })
+        let only_fresh = *place != Place::Tmpfs && FileSystem::of(place)? == FileSystem::Tmpfs;
+        let (full_caps, place) = (full_caps?, place.clone());
+        Ok(Executor { steady, fresh, busy_fresh: false, full_caps, place, only_fresh })
     }
 
     /// Every capability a task on the host can have.
@@ -58,7 +63,7 @@ impl Executor {
 
     /// Sends a program.
     pub(super) fn send(&mut self, program: &Program) -> Result<(), String> {
-        self.busy_fresh = program.needs_a_world_of_its_own();
+        self.busy_fresh = self.only_fresh || program.needs_a_world_of_its_own();
         send(&mut self.server().channel, program)
     }
 

@@ -445,7 +445,7 @@ fn unmount(path: &Path) {
 /// Removes everything below `dir`, immutable objects and mounts included.
 #[cfg(feature = "engine")]
 fn remove_children(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         unmount(&path);
@@ -455,9 +455,9 @@ fn remove_children(dir: &Path) {
         }
         if kind.is_dir() {
             remove_children(&path);
-            let _ = std::fs::remove_dir(&path);
+            let _ = fs::remove_dir(&path);
         } else {
-            let _ = std::fs::remove_file(&path);
+            let _ = fs::remove_file(&path);
         }
     }
 }
