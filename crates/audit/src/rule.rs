@@ -10,7 +10,7 @@ use rcuwalk_host::Identity;
 use crate::right::RightSet;
 use crate::run::Row;
 
-/// Says of which entries nobody, or one identity, may have certain rights.
+/// Forbids rights to entries, for every identity or for one.
 ///
 /// Written `RIGHT[,RIGHT...][@IDENTITY]:/PATTERN`. In the pattern `*` and `?` stand for what is within one name, `**` for any number
 /// of names, `[...]` for one of several characters, `{a,b}` for one of several words.

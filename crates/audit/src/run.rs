@@ -12,7 +12,7 @@ use crate::right::{Right, RightSet};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// Nobody to ask about.
+    /// No identity was named.
     #[error("no identity; name one with --as, or --world, --any-uid, --service")]
     Nobody,
     /// More identities than one walk over the tree can carry.
@@ -21,7 +21,7 @@ pub enum AuditError {
     /// Two identities that output could not tell apart.
     #[error("identity '{0}' is named twice; name it once")]
     Twice(String),
-    /// Ids that nobody can have.
+    /// Ids that no process can have.
     #[error("identity '{label}': {errno}; ids go from 0 to 4294967294")]
     NoCred {
         /// The identity.
@@ -190,7 +190,7 @@ impl<'a> Audit<'a> {
             path: String::from_utf8_lossy(self.top).into_owned(),
             errno,
         })?;
-        // Whoever ends it in between gets what was found.
+        // A caller that ends the walk early gets what was found until then.
         if !collector.refused {
             broken |= collector.flush().is_break();
         }

@@ -149,7 +149,7 @@ typedef struct rcuwalk_memory {
   int (*write)(void *user, uint64_t to, const void *from, size_t len);
 } rcuwalk_memory;
 
-// What a call has left to whoever runs the task.
+// What a call leaves to the program that runs the task.
 typedef struct rcuwalk_event {
   // RCUWALK_EVENT_*.
   uint32_t kind;
@@ -189,7 +189,7 @@ const char *rcuwalk_version(void);
 // Errors: -EFAULT, -ENOMEM, -EMFILE (too many handles), -EINVAL (options).
 rcuwalk_handle rcuwalk_create(const struct rcuwalk_options *options);
 
-// Gives up a file system, task or program. Who is using it in another thread goes on until its call returns; a file
+// Gives up a file system, task or program. A call on it in another thread goes on until it returns; a file
 // system lasts as long as its last task.
 //
 // Errors: -ESRCH (no such handle, or not any more).
@@ -209,7 +209,7 @@ int rcuwalk_sysctl_set(rcuwalk_handle vfs, const char *name, uint64_t value);
 // Imports a directory of the running machine, or a tar archive (plain, gzip or zstd), into the empty file system `vfs`.
 // `flags`: RCUWALK_IMPORT_*. Returns how many entries are not as in the source.
 //
-// Errors: -ESRCH, -EINVAL (another handle, flags, neither directory nor archive), -EFAULT, -ENOENT, -EACCES and whatever
+// Errors: -ESRCH, -EINVAL (another handle, flags, neither directory nor archive), -EFAULT, -ENOENT, -EACCES and what
 // else opening the source answers, -EBADMSG (a damaged archive), -EFBIG (an archive that unpacks to more than is sane),
 // -ENOSPC (the file system is full), -ENOMEM. rcuwalk_error_text says more.
 int64_t rcuwalk_import(rcuwalk_handle vfs,
@@ -220,7 +220,7 @@ int64_t rcuwalk_import(rcuwalk_handle vfs,
 // attributes, ACLs, flags, devices, hard links. The file `target` of the running machine appears when it is whole; one that
 // was there is replaced. Returns how many objects are not in it as they are, such as sockets.
 //
-// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT, -EACCES, -ENOSPC and whatever else writing answers.
+// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT, -EACCES, -ENOSPC and what else writing answers.
 // rcuwalk_error_text says more.
 int64_t rcuwalk_save(rcuwalk_handle vfs,
                      const char *target);
@@ -233,7 +233,7 @@ int64_t rcuwalk_error_text(char *buffer,
                            size_t size);
 
 // Fills `cred` with a user who has just logged in: all user ids `uid`, all group ids `gid`, no supplementary groups, every
-// capability for user 0 and none for anybody else.
+// capability for user 0 and none for any other user.
 //
 // Errors: -EFAULT.
 int rcuwalk_cred_init(struct rcuwalk_cred *cred,
@@ -249,7 +249,7 @@ int rcuwalk_cred_init(struct rcuwalk_cred *cred,
 rcuwalk_handle rcuwalk_task_create(rcuwalk_handle vfs,
                                    const struct rcuwalk_cred *cred);
 
-// Replaces the credential of a task, whatever it may do: no system call does this.
+// Replaces the credential of a task without asking what the task may do: no system call does this.
 //
 // Errors: -ESRCH, -EINVAL, -EFAULT, -EBUSY (from a callback of the same task).
 int rcuwalk_task_set_cred(rcuwalk_handle task, const struct rcuwalk_cred *cred);
@@ -281,7 +281,7 @@ int rcuwalk_task_map_ids(rcuwalk_handle task,
                          size_t ngids);
 
 // Opens a file of /proc/PID of the task `of` in the table of `task`: RCUWALK_PROC_NS_USER and RCUWALK_PROC_NS_MNT for setns,
-// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Whoever has the handle of a task may.
+// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Each caller with the handle of a task may.
 //
 // Errors: -ESRCH, -EINVAL (no such file), -EACCES (RCUWALK_PROC_SETGROUPS without CAP_SYS_ADMIN over the user namespace),
 // -EMFILE, -EBUSY.
@@ -339,7 +339,7 @@ int64_t rcuwalk_exec_string(rcuwalk_handle exec,
                             char *buffer,
                             size_t size);
 
-// Reads the file of a program at byte `offset`, whatever its permissions; returns the number of bytes, fewer than `size` at
+// Reads the file of a program at byte `offset`, without a check of its permissions; returns the number of bytes, fewer than `size` at
 // the end.
 //
 // Errors: -ESRCH, -EINVAL, -EFAULT, -ENODATA (imported without contents).

@@ -1,6 +1,6 @@
-//! What every function passes on its way in and out: panics end here, and fork(2) waits until nobody is inside.
+//! Every function passes this on its way in and out: panics end here, and fork(2) waits until no call is inside.
 //!
-//! A child of fork has one thread, and whatever locks the others held stay locked for ever. So the thread that forks first
+//! A child of fork has one thread, and locks that the others held stay locked for ever. So the thread that forks first
 //! closes the gates, which waits for calls in flight; parent and child then both open them. Calls do not block, so this
 //! takes as long as the longest call, an import perhaps.
 

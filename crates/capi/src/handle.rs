@@ -103,7 +103,7 @@ pub(crate) fn get(handle: i64) -> Result<Object> {
     }
 }
 
-/// Takes the object out; its handle names nothing from now on. Who is using it meanwhile goes on using it.
+/// Takes the object out; its handle names nothing from now on. Calls that are using it go on.
 ///
 /// # Errors
 ///

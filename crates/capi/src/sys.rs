@@ -55,7 +55,7 @@ pub(crate) fn watch_forks() {
 
 /// Memory of this process that is not checked: an address is an address.
 ///
-/// Whoever makes one demands of the caller:
+/// To make one is to demand of the caller:
 ///
 /// 1. Each address that the call is given leads to memory of at least the size that the call states, readable or writable as
 ///    the call needs it; strings end with a NUL.

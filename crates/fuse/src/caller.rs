@@ -1,4 +1,4 @@
-//! Who asks, and tasks to act as them.
+//! The callers, and tasks that act as them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::protocol::Header;
 /// Threads, and identities, that are remembered at most.
 const MOST: usize = 256;
 
-/// An id that nobody has.
+/// An id that no process has.
 const NOBODY: u32 = u32::MAX - 1;
 
 /// As whom the engine acts: what of a credential counts for a call on a file.
@@ -40,7 +40,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Somebody who may do everything, and to whom what is created belongs.
+    /// An identity that may do everything, with the ids of the caller, so that the caller owns what it creates.
     pub(crate) fn owner(req: &Header) -> Identity {
         let caps = CapSet::FULL.0;
         let (fsuid, fsgid) = req.ids().unwrap_or((0, 0));
@@ -112,7 +112,7 @@ impl Identity {
     }
 }
 
-/// Finds out who asks.
+/// Finds out who the caller is.
 ///
 /// A request tells the ids alone. Groups and capabilities are those that the thread has *now*, as `/proc` tells them, which may
 /// not be those it had when it asked. A thread that cannot be looked at has no groups, and capabilities if it is root.
@@ -227,7 +227,7 @@ struct Thread {
 
 impl Thread {
     fn open(tid: u32) -> Option<Thread> {
-        // 0 is somebody in another pid namespace, or the kernel itself.
+        // 0 stands for a caller in another pid namespace, and for the kernel itself.
         let path = Some(format!("/proc/{tid}")).filter(|_| tid != 0)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -243,7 +243,7 @@ impl Thread {
             if n < text.len() {
                 return Status::parse(&text[..n]);
             }
-            // Somebody with hundreds of groups.
+            // The caller has hundreds of groups.
             text.resize(2 * text.len(), 0);
         }
     }
@@ -325,12 +325,12 @@ fn id_map(text: &str) -> Vec<IdExtent> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Who is id 0 inside.
+/// The id outside that is 0 inside.
 fn lower_of_0(map: &[IdExtent]) -> Option<u32> {
     map.iter().find(|extent| extent.first == 0).map(|extent| extent.lower)
 }
 
-/// How an id is numbered inside; an id that nobody has if it is not.
+/// The number inside of an id outside; [`NOBODY`] if the map has none.
 fn upper_of(map: &[IdExtent], id: u32) -> u32 {
     let within = |extent: &&IdExtent| id.checked_sub(extent.lower).is_some_and(|n| n < extent.count);
     map.iter().find(within).map_or(NOBODY, |extent| extent.first + (id - extent.lower))

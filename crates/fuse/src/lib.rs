@@ -1,7 +1,7 @@
 //! Mounts the tree of a [`Vfs`] on the running machine, through FUSE.
 //!
 //! A mount comes in two kinds. With [`Mode::AsSeen`] the kernel decides every permission, from modes and ACLs that it caches
-//! for as long as it likes; with [`Mode::Engine`] the engine decides, as whoever asks. `docs/mount.md` in the repository says
+//! for as long as it likes; with [`Mode::Engine`] the engine decides, for the process that calls. `docs/mount.md` in the repository says
 //! what either can do, and what neither can.
 //!
 //! ```no_run

@@ -83,7 +83,7 @@ impl Mount {
                 Ok(Mount { session: Some(session), point })
             }
             Err(e) => {
-                // Nobody serves what was mounted.
+                // No thread serves what was mounted.
                 let _ = unmount(&point, true);
                 Err(e)
             }
@@ -95,12 +95,12 @@ impl Mount {
         &self.point
     }
 
-    /// Whether nobody serves it any more: it was unmounted from outside.
+    /// Whether the mount is served no more, because it was unmounted from outside.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(Session::is_over)
     }
 
-    /// Unmounts. What is busy goes out of sight at once; whoever has files open there keeps them until the process ends.
+    /// Unmounts. What is busy goes out of sight at once; processes that have files open there keep them until this process ends.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Mount {
     fn end(&mut self) -> io::Result<()> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
         let ended = session.ended();
-        // It is gone; what is mounted there now is somebody else's.
+        // It is gone; another process mounted what is there now.
         if !matches!(ended, Some(Ok(()))) && unmount(&self.point, false).is_err() {
             // The threads serve those who still use it, for as long as the process lives.
             return unmount(&self.point, true);
@@ -124,7 +124,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // A drop returns no error.
         let _ = self.end();
     }
 }

@@ -93,12 +93,12 @@ impl Nodes {
             nodes.remove(&ino)
         };
         for fd in gone.iter().flat_map(|node| node.data.into_iter().flatten().chain([node.place])) {
-            // It was open: nobody else closes it.
+            // It was open, and nothing else closes it.
             let _ = self.keeper.close(fd);
         }
     }
 
-    /// A descriptor for I/O on a regular file, whoever asks.
+    /// A descriptor for I/O on a regular file; it does not matter which caller asks.
     ///
     /// # Errors
     ///

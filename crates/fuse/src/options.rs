@@ -34,7 +34,7 @@ pub struct Options {
     /// The kernel collects small writes. Then it, not the engine, knows the size and times of a file that is written to; so
     /// this has no effect where the engine decides.
     pub writeback: bool,
-    /// Threads that answer; 0 is one for two processors, at most [`Options::MOST_THREADS`]. Who asks waits meanwhile, and more
+    /// Threads that answer; 0 is one for two processors, at most [`Options::MOST_THREADS`]. The calling process waits meanwhile, and more
     /// threads than processors to spare only wake each other.
     pub threads: usize,
 }
@@ -61,7 +61,7 @@ impl Default for Options {
 /// A word of `-o` that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// Nobody knows it.
+    /// There is no such option.
     #[error("-o {0}: no such option; see rcuwalk mount --help")]
     Unknown(String),
     /// Its value is wrong.

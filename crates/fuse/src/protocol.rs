@@ -51,7 +51,7 @@ pub(crate) mod fattr {
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     /// Fields that an inode has.
     pub(crate) const ALL: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW;
-    /// Who asks has no `CAP_FSETID`: set-id bits go with the change of size.
+    /// The caller has no `CAP_FSETID`: the change of size drops set-id bits.
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
@@ -261,13 +261,13 @@ sent! {
 }
 
 impl Header {
-    /// User and group of who asks; where mounts may be idmapped only of who creates something, mapped as the mount says.
+    /// User and group of the caller. Where mounts may be idmapped, only requests that create something have them, mapped as the mount says.
     pub(crate) fn ids(&self) -> Option<(u32, u32)> {
         Some((self.uid, self.gid)).filter(|ids| *ids != (u32::MAX, u32::MAX))
     }
 }
 
-/// A request: who asks for what.
+/// A request: a caller, and what it asks for.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) header: Header,
@@ -357,7 +357,7 @@ impl Iterator for Forgets<'_> {
 impl<'a> Request<'a> {
     /// Reads a message. `setxattr_ext` says whether SETXATTR has its long form (`FUSE_SETXATTR_EXT`).
     ///
-    /// `None`: there is not even a header, or it names another length than there is, so that nobody could be answered.
+    /// `None`: there is not even a header, or it names another length than there is, so that no request could be answered.
     pub(crate) fn parse(message: &'a [u8], setxattr_ext: bool) -> Option<Request<'a>> {
         let (header, body) = Header::read_from_prefix(message).ok()?;
         if header.len as usize != message.len() {

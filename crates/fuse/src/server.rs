@@ -104,7 +104,7 @@ impl Server {
         let share = || keeper.clone_with(CloneFlags::default().with_files(true));
         Ok(Server {
             mode: options.mode,
-            // Who flushes the times of a file that somebody else wrote to is not to be judged.
+            // A caller that flushes the times of a file which another one wrote to is not to be judged.
             writeback: options.writeback && options.mode == Mode::AsSeen,
             nodes: Nodes::new(share()?)?,
             callers: Callers::default(),
@@ -117,7 +117,7 @@ impl Server {
         })
     }
 
-    /// What is to be agreed upon with the kernel. What it does not offer only costs speed, or is not there for anybody.
+    /// What the server asks the kernel for. A feature that the kernel does not offer costs speed, or is missing for all callers.
     pub(crate) fn wanted(&self) -> u64 {
         let mut wanted = init::ASYNC_READ
             | init::BIG_WRITES
@@ -241,7 +241,7 @@ impl Server {
         if self.mode == Mode::AsSeen || self.searchable_by_all(dir) { LONG } else { 0 }
     }
 
-    /// Whether there is nobody who may not search the directory.
+    /// Whether every user may search the directory.
     fn searchable_by_all(&self, dir: i32) -> bool {
         self.keeper.fstat(dir).is_ok_and(|st| st.mode & 0o111 == 0o111) && !self.has_acl(dir)
     }
@@ -367,7 +367,7 @@ impl Server {
     }
 
     /// Takes set-id bits away for a SETATTR that names no field: what is left of a chown(2) that changes no id, and of what the
-    /// kernel does before somebody writes. The two cannot be told apart.
+    /// kernel does before a write. The two cannot be told apart.
     fn strip(&self, req: &Header, place: i32) -> Result<()> {
         let who = self.callers.identity(req);
         let chown = |task: &Task| task.fchownat(place, b"", u32::MAX, u32::MAX, AT_EMPTY_PATH);
@@ -379,7 +379,7 @@ impl Server {
             self.tasks.acting(who.clone(), 0)?.faccessat2(place, b"", W_OK, AT_EMPTY_PATH | AT_EACCESS);
         match may_write {
             Ok(()) => self.change_as(who.allowed(false), 0, chown),
-            // Nothing happens. If somebody writes who could not open the file any more, the write itself tells again.
+            // Nothing happens. If the caller writes although it could not open the file any more, the write itself strips the bits.
             Err(_) => Ok(()),
         }
     }
@@ -405,7 +405,7 @@ impl Server {
             return Ok(self.keeper.dentry_open(place, O_RDONLY)? as u64);
         }
         let who = match flags & O_ACCMODE {
-            // For the owner, or who is as good.
+            // For the owner, or a caller with `CAP_FOWNER`.
             _ if flags & O_NOATIME != 0 => self.callers.identity(req),
             O_RDONLY => self.asker(req, place, R_OK)?,
             O_WRONLY => self.asker(req, place, W_OK)?,
@@ -449,7 +449,7 @@ impl Server {
 
     /// Tells of a name that was just made.
     fn put_made(&self, dir: i32, name: &[u8], reply: &mut Reply) -> Result<()> {
-        // Nobody else changes this directory until the kernel has the answer: it holds the lock.
+        // No other request changes this directory until the kernel has the answer, because the kernel holds its lock.
         let made = self.lookup_as(&self.keeper, dir, name)?;
         reply.put(&entry_out(&made, self.entry_ttl(dir), LONG));
         Ok(())

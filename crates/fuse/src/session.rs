@@ -16,7 +16,7 @@ use crate::sys;
 /// Bytes of a request beside the data: the kernel asks for room for a page at least.
 const BESIDE: usize = 4096;
 
-/// Requests that the kernel may have under way for nobody who waits: reading ahead, forgetting, writing back.
+/// Requests that the kernel may have under way while no process waits for them: reading ahead, forgetting, writing back.
 const MAX_BACKGROUND: u16 = 64;
 
 /// Threads that serve a mount until it is unmounted.
@@ -81,7 +81,7 @@ fn receive<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a 
     loop {
         match rustix::io::read(device, &mut *buffer) {
             Ok(n) => return Ok(Some(&buffer[..n])),
-            // Whoever asked has given up, or a signal came.
+            // The caller gave up, or a signal came.
             Err(HostErrno::NOENT | HostErrno::INTR | HostErrno::AGAIN) => {}
             Err(HostErrno::NODEV) => return Ok(None),
             Err(errno) => return Err(errno.into()),
@@ -136,7 +136,7 @@ fn serve(server: &Server, device: &OwnedFd, setxattr_ext: bool) -> io::Result<()
         let Some(request) = Request::parse(message, setxattr_ext) else { continue };
         let done = server.answer(&request, &mut reply);
         if !request.is_one_way() {
-            // Fails if whoever asked was killed meanwhile; what was done is done.
+            // Fails if the caller was killed meanwhile. Its request took effect all the same.
             let _ = rustix::io::write(device, reply.finish(request.header.unique, done));
         }
     }

@@ -1,4 +1,4 @@
-//! ACLs as archives hold them: attribute values that anybody may have written, and text.
+//! ACLs as archives hold them: attribute values from any source, and text.
 
 use rcuwalk::acl::{
     ACL_GROUP, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, Acl, AclEntry, UncheckedAcl,

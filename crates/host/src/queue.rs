@@ -31,7 +31,7 @@ impl Job {
     }
 }
 
-/// Jobs that threads have given away. A thread keeps its own jobs to itself while nobody is idle, so this lock is taken
+/// Jobs that threads have given away. A thread keeps its own jobs to itself while no thread is idle, so this lock is taken
 /// when a thread runs dry, not for every directory.
 pub(crate) struct Queue {
     state: Mutex<QueueState>,

@@ -230,7 +230,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends the batch, then gives the older half of the jobs away if anybody waits for some.
+    /// Sends the batch, then gives the older half of the jobs away if a thread waits for some.
     fn send(&mut self) -> Result<(), Stop> {
         if self.scan.progress.is_cancelled() {
             return Err(Stop);
@@ -522,7 +522,7 @@ impl Worker<'_> {
         token: Token,
         size: u64,
     ) -> Result<(), Stop> {
-        // Whatever is found below: it has been read, and what is not written is a hole.
+        // The file counts as read, even if no data follows: what is not written is a hole.
         let path = self.batch.store(&join(here.path, name.to_bytes()));
         self.batch.writes.push(Write { token, path, offset: 0, data: Span::default() });
         let mut offset = 0;

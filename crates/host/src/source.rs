@@ -123,7 +123,7 @@ pub fn open(path: &Path) -> Result<Source, ImportError> {
     }
 }
 
-/// Opens without waiting, whatever the file has become meanwhile.
+/// Opens without waiting, even if the file has become a fifo meanwhile.
 pub(crate) fn open_file(path: &Path) -> std::io::Result<File> {
     File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }

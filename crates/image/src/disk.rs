@@ -1,6 +1,6 @@
 //! The file under an image, and the room that is kept for what comes next.
 //!
-//! Which of its free pages the store takes next nobody can say, and a page may lie in a hole. So room is kept in a second file without a
+//! No caller can know which of its free pages the store takes next, and a page may lie in a hole. So room is kept in a second file without a
 //! name, which shrinks when the image cannot grow otherwise. Where there can be no such file, what is free is counted on instead.
 
 use redb::{BackendError, StorageBackend};

@@ -16,7 +16,7 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// Somebody has it open: an image is mounted once, or read by many.
+    /// Another process has it open: one process may change an image, or many may read it.
     #[error("{} is in use by another process; unmount it there first", path.display())]
     Busy {
         /// The image.

@@ -14,12 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// When changes are committed although nobody asks.
+/// When changes are committed without a call that asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// So long after the last time.
     pub interval: Duration,
-    /// When contents of so many bytes changed: whoever writes on has to wait then.
+    /// When contents of so many bytes changed: further writes then wait.
     pub unsaved_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Options {
 }
 
 /// A file system whose state is kept in an image file: fsync(2), fdatasync(2), syncfs(2), sync(2), writes with `O_SYNC` and
-/// [`sync`](Live::sync) wait until it is there, and what nobody asked for follows a little later.
+/// [`sync`](Live::sync) wait until the change is in the file; other changes follow a little later.
 ///
 /// ```
 /// use rcuwalk::{Cred, Vfs, uapi::*};
@@ -74,7 +74,7 @@ struct Shared {
     stop: Condvar,
 }
 
-/// Whose turn it is to commit: whoever comes while one commits waits for the next time, and shares it.
+/// Whose turn it is to commit: threads that come while one commits wait for the next commit, and share it.
 #[derive(Debug)]
 struct Turn {
     started: u64,
@@ -144,7 +144,7 @@ impl Live {
             })
     }
 
-    /// Loads the image into `vfs`, a fresh file system that nobody uses yet, and keeps it there from now on. An image that was not
+    /// Loads the image into `vfs`, a fresh file system that has no user yet, and keeps it there from now on. An image that was not
     /// closed is as it was at the last commit.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Live {
         shared.extend();
         shared.changes.set_backing(Arc::clone(&shared) as Arc<dyn Backing>);
         let theirs = Arc::clone(&shared);
-        // Without the thread nothing is lost but what nobody asked to be durable.
+        // Without the thread, only changes are lost that no call asked to be durable.
         let committer =
             std::thread::Builder::new().name("commit".into()).spawn(move || theirs.commit_now_and_then());
         Live { shared, committer: committer.ok() }
@@ -254,7 +254,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// As [`close`](Live::close), and tells nobody what went wrong.
+    /// As [`close`](Live::close), but reports no error.
     fn drop(&mut self) {
         let _ = self.finish();
     }
@@ -309,7 +309,7 @@ impl Shared {
             if self.changes.is_empty() && locked(&self.keeper).pending.is_empty() {
                 self.rest();
             } else {
-                // Whoever waits for durability hears of it, and everybody who wants space.
+                // Calls that wait for durability, and calls that want space, answer with the error.
                 let _ = self.sync();
             }
             stopped = locked(&self.stopped);

@@ -110,11 +110,11 @@ pub(crate) fn at(path: &Path) -> Outcome<Arc<Disk>> {
     Ok(Arc::new(Disk::new(file, path)))
 }
 
-/// For how long an image that somebody else has open is waited for: umount(8) returns before the process that served the mount has
+/// How long to wait for an image that another process has open: umount(8) returns before the process that served the mount has
 /// committed what was left and closed the file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens what somebody may be about to close.
+/// Opens an image that another process may be about to close.
 fn patiently<R>(open: impl Fn() -> Outcome<R>) -> Outcome<R> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -139,7 +139,7 @@ fn not_empty(file: File) -> Outcome<File> {
     Ok(file)
 }
 
-/// Opens an image to look at it. Whatever has to be repaired first is repaired in memory.
+/// Opens an image to look at it. If it has to be repaired first, that happens in memory.
 pub(crate) fn look(path: &Path) -> Outcome<Db> {
     // A fifo under that name must not be waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;

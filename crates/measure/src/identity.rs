@@ -1,4 +1,4 @@
-//! Who asks.
+//! Identities that calls are made with.
 //!
 //! On Linux every thread has a credential of its own; only the C library makes the `set*id` calls look as if they
 //! belonged to the process. The raw calls therefore turn one thread into another user while the rest of the program

@@ -20,7 +20,7 @@ pub trait Observer: Sync {
     }
 }
 
-/// Nobody looks.
+/// Shows nothing.
 impl Observer for () {}
 
 /// A progress bar on standard error, if that is a terminal.

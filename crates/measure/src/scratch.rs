@@ -81,7 +81,7 @@ impl Drop for Chain {
 /// Removes what would stay behind if the process ended now; for the handler of a signal that ends it.
 pub fn remove_leftovers() {
     for path in LIVE.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // Nobody is left to hear about a failure.
+        // The process ends: there is no one to report a failure to.
         let _ = fs::remove_dir_all(path);
     }
 }

@@ -188,7 +188,7 @@ pub fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
 struct Gate {
     arrived: AtomicUsize,
     threads: usize,
-    /// Set when a thread gives up; nobody waits for it any more.
+    /// Set when a thread gives up; the others wait for it no more.
     broken: AtomicBool,
 }
 
@@ -361,7 +361,7 @@ impl Worker<'_> {
     }
 
     /// Asks for the paths of a long list that come before `begin`, untimed, so that a batch finds in the caches what one of
-    /// the same engine would have left there, whoever had them before.
+    /// the same engine would have left there, whichever engine had the caches before.
     fn lead_in(&self, contender: &dyn Contender, begin: usize, count: usize) {
         let set = self.plan.sets[self.index];
         if set.len() > MANY_PATHS {

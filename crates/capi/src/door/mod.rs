@@ -133,7 +133,7 @@ pub struct rcuwalk_memory {
     pub write: Option<extern "C" fn(user: *mut c_void, to: u64, from: *const c_void, len: usize) -> c_int>,
 }
 
-/// What a call has left to whoever runs the task.
+/// What a call leaves to the program that runs the task.
 #[repr(C)]
 pub struct rcuwalk_event {
     /// RCUWALK_EVENT_*.
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn rcuwalk_create(options: *const rcuwalk_options) -> rcuw
     })
 }
 
-/// Gives up a file system, task or program. Who is using it in another thread goes on until its call returns; a file
+/// Gives up a file system, task or program. A call on it in another thread goes on until it returns; a file
 /// system lasts as long as its last task.
 ///
 /// Errors: -ESRCH (no such handle, or not any more).
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn rcuwalk_sysctl_set(vfs: rcuwalk_handle, name: *const c_
 /// Imports a directory of the running machine, or a tar archive (plain, gzip or zstd), into the empty file system `vfs`.
 /// `flags`: RCUWALK_IMPORT_*. Returns how many entries are not as in the source.
 ///
-/// Errors: -ESRCH, -EINVAL (another handle, flags, neither directory nor archive), -EFAULT, -ENOENT, -EACCES and whatever
+/// Errors: -ESRCH, -EINVAL (another handle, flags, neither directory nor archive), -EFAULT, -ENOENT, -EACCES and what
 /// else opening the source answers, -EBADMSG (a damaged archive), -EFBIG (an archive that unpacks to more than is sane),
 /// -ENOSPC (the file system is full), -ENOMEM. rcuwalk_error_text says more.
 #[unsafe(no_mangle)]
@@ -355,7 +355,7 @@ fn errno_of(error: &ImportError) -> Errno {
 /// attributes, ACLs, flags, devices, hard links. The file `target` of the running machine appears when it is whole; one that
 /// was there is replaced. Returns how many objects are not in it as they are, such as sockets.
 ///
-/// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT, -EACCES, -ENOSPC and whatever else writing answers.
+/// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT, -EACCES, -ENOSPC and what else writing answers.
 /// rcuwalk_error_text says more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rcuwalk_save(vfs: rcuwalk_handle, target: *const c_char) -> i64 {
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn rcuwalk_error_text(buffer: *mut c_char, size: usize) ->
 }
 
 /// Fills `cred` with a user who has just logged in: all user ids `uid`, all group ids `gid`, no supplementary groups, every
-/// capability for user 0 and none for anybody else.
+/// capability for user 0 and none for any other user.
 ///
 /// Errors: -EFAULT.
 #[unsafe(no_mangle)]
@@ -488,7 +488,7 @@ pub unsafe extern "C" fn rcuwalk_task_create(
     })
 }
 
-/// Replaces the credential of a task, whatever it may do: no system call does this.
+/// Replaces the credential of a task without asking what the task may do: no system call does this.
 ///
 /// Errors: -ESRCH, -EINVAL, -EFAULT, -EBUSY (from a callback of the same task).
 #[unsafe(no_mangle)]
@@ -609,7 +609,7 @@ pub unsafe extern "C" fn rcuwalk_task_map_ids(
 }
 
 /// Opens a file of /proc/PID of the task `of` in the table of `task`: RCUWALK_PROC_NS_USER and RCUWALK_PROC_NS_MNT for setns,
-/// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Whoever has the handle of a task may.
+/// RCUWALK_PROC_UID_MAP, RCUWALK_PROC_GID_MAP and RCUWALK_PROC_SETGROUPS for write. Each caller with the handle of a task may.
 ///
 /// Errors: -ESRCH, -EINVAL (no such file), -EACCES (RCUWALK_PROC_SETGROUPS without CAP_SYS_ADMIN over the user namespace),
 /// -EMFILE, -EBUSY.
@@ -788,7 +788,7 @@ fn string_of(exec: &Exec, what: u32, index: usize) -> Result<Option<&[u8]>> {
     })
 }
 
-/// Reads the file of a program at byte `offset`, whatever its permissions; returns the number of bytes, fewer than `size` at
+/// Reads the file of a program at byte `offset`, without a check of its permissions; returns the number of bytes, fewer than `size` at
 /// the end.
 ///
 /// Errors: -ESRCH, -EINVAL, -EFAULT, -ENODATA (imported without contents).

@@ -32,12 +32,12 @@ enum Table {
     Asleep,
 }
 
-/// Files that nobody asked for before: each time a credential of its own asks for all of them, once each.
+/// Asks for files that were never asked for before: a fresh credential asks for each of them once.
 struct Scan<'a> {
     name: &'static str,
     vfs: &'a Vfs,
     files: Vec<CString>,
-    /// Who keeps the table awake.
+    /// Keeps the table awake.
     waker: Option<Waker>,
 }
 
@@ -54,8 +54,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Somebody who asks for the same few paths now and then, after a change that has the table ask for them anew: it has seen
-/// them, so it knows again that asking is worth it, and remembers no more than before.
+/// Asks for the same few paths now and then, after a change that makes the table ask for them anew. The table has seen them, so
+/// it learns again that asking is worth it, and remembers no more than before.
 struct Waker {
     root: Task,
     task: Task,

@@ -153,7 +153,7 @@ fn calls(call: Call, clients: usize, files: &[Files], effort: &Effort, report: &
     report.add(call.name(), clients, samples);
 }
 
-/// Forwards in one round, backwards in the next: whatever drifts touches all alike.
+/// Goes forwards in one round and backwards in the next, so that a drift of the machine touches all places alike.
 fn in_turns(round: usize, places: usize, mut each: impl FnMut(usize)) {
     for i in 0..places {
         each(if round.is_multiple_of(2) { i } else { places - 1 - i });

@@ -119,7 +119,7 @@ impl Programs {
         report.add(name, clients, samples);
     }
 
-    /// Unpacks the archive; what is there then is counted, and removed, in nobody's time.
+    /// Unpacks the archive; then counts and removes what is there, outside of the timed part.
     fn untar(&self, top: &Path, client: usize) -> (f64, bool) {
         let into = top.join(format!("new{client}"));
         let ready = fs::create_dir(&into).is_ok();

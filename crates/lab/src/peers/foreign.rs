@@ -150,7 +150,7 @@ pub(super) struct Running {
     child: Mutex<Child>,
     /// It runs as long as this is open.
     _stdin: Option<ChildStdin>,
-    /// Connections that nobody uses at the moment.
+    /// Connections that no thread uses at the moment.
     idle: Mutex<Vec<Connection>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Some Rust ones are linked in; others, and those in Go and Python, are built and run as programs of their own, where
 //! `cargo`, `go` and `python3` are found, and do a batch when they are asked to. All take turns with the engine batch by
-//! batch, over the same list of paths from start to end. What each leaves out stands in the table: a file system that asks
-//! nobody for permission has less to do.
+//! batch, over the same list of paths from start to end. What each leaves out stands in the table: a file system that
+//! checks no permissions has less to do.
 
 mod foreign;
 mod rust;
@@ -97,7 +97,7 @@ trait Linked: Sync {
 struct Ours(Task);
 
 impl Ours {
-    /// What nobody else who is linked in can be asked.
+    /// The call that no other linked-in file system has.
     #[inline(always)]
     fn access(&self, path: &str) -> Value {
         self.0.access(path.as_bytes(), R_OK).map_or_else(|errno| error_value(errno.raw()), |()| FILE)
@@ -249,7 +249,7 @@ impl Situation {
     }
 }
 
-/// Times the engine and whatever else there is. What has to be built first is built below `built`, if given, and not again by
+/// Times the engine and the other file systems. What has to be built first is built below `built`, if given, and not again by
 /// a later run.
 ///
 /// # Errors

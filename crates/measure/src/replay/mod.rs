@@ -231,7 +231,7 @@ fn compare(questions: &[Question], vfs: &Vfs, kernel: &mut Kernel, engine: &mut 
         vfs.set_walk_mode(mode);
         ours.push(answers(engine, questions));
     }
-    // Somebody else may change the tree meanwhile: what counts is the kernel's answer before and after.
+    // Another process may change the tree meanwhile: what counts is the kernel's answer before and after.
     let again = answers(kernel, questions);
     (kernel.identify, engine.identify) = (false, false);
 

@@ -268,7 +268,7 @@ fn shape(call: &Call) -> Option<Shape<'_>> {
     }
 }
 
-/// An open; one for writing changes nothing yet, but whoever watches the file is told.
+/// An open; one for writing changes nothing yet, but programs that watch the file are told.
 fn open(flags: &str, resolve: &str) -> Result<Kind, &'static str> {
     let has = |names: &[&str]| flags.split('|').any(|flag| names.contains(&flag));
     if has(&["O_CREAT", "O_TRUNC", "O_TMPFILE", "__O_TMPFILE"]) {

@@ -14,7 +14,7 @@ use super::questions::{Kind, Question};
 use crate::engines::{Value, attr_value, error_value, unit_value};
 use crate::sys;
 
-/// Somebody who answers questions from where it stands.
+/// The kernel or the engine, which answers questions from the place where it stands.
 pub(super) trait Side {
     /// Goes to a place, by its number.
     fn stand(&mut self, place: usize);

@@ -152,8 +152,8 @@ impl<'a> Walker<'a> {
         known || self.may_search_slow(mnt, dir.dentry)
     }
 
-    /// Looks `path` up and lets `finish` answer from what it leads to. In RCU-walk `finish` reads objects that nobody
-    /// holds, so its answer, or error, counts only after the dentry was validated; it may run twice.
+    /// Looks `path` up and lets `finish` answer from what it leads to. In RCU-walk `finish` reads objects without a
+    /// reference, so its answer, or error, counts only after the dentry was validated; it may run twice.
     ///
     /// Kernel: fs/namei.c `filename_lookup()`.
     #[inline(always)]

@@ -56,8 +56,8 @@ impl PathTable {
     }
 
     /// The way of a full bucket that a path may take; none half of the times. So paths that are asked for again
-    /// get in soon, and too many for a bucket do not drive each other out each time. Any way, as what nobody asks for any
-    /// more cannot be told from what is known and just not forgotten: the one comes back, the other does not.
+    /// get in soon, and too many for a bucket do not drive each other out each time. Any way will do: a path that is
+    /// not asked for any more looks like one that is; the latter comes back, the former does not.
     pub(super) fn victim(&self, _: &Namespace) -> Option<u32> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
