@@ -361,6 +361,17 @@ int rcuwalk_openat2(rcuwalk_handle task,
                     const struct open_how *how,
                     size_t size);
 
+// name_to_handle_at(2); `handle` is a struct file_handle.
+int rcuwalk_name_to_handle_at(rcuwalk_handle task,
+                              int dirfd,
+                              const char *path,
+                              void *handle,
+                              void *mount_id,
+                              int flags);
+
+// open_by_handle_at(2); `handle` is a struct file_handle.
+int rcuwalk_open_by_handle_at(rcuwalk_handle task, int mount_fd, void *handle, int flags);
+
 // creat(2).
 int rcuwalk_creat(rcuwalk_handle task, const char *path, uint32_t mode);
 

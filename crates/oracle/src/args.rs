@@ -6,7 +6,7 @@ mod buffers;
 mod file;
 
 pub use buffers::{Data, Pieces, Room, Rooms, StatRoom, StatxRoom, Struct};
-pub use file::{Attributes, Fsxattr, Hint, SplitOffset};
+pub use file::{Attributes, Fsxattr, Handle, Hint, SplitOffset};
 
 use crate::read::{Node, Problem, Read, Table, alternatives, quote};
 use crate::sys::Frame;

@@ -7,7 +7,8 @@ use rcuwalk::cred::{CapSet as EngineCaps, Cred};
 use rcuwalk::errno::{Errno, Result};
 use rcuwalk::perm::Protected;
 use rcuwalk::{
-    CapData, CloneFlags, OpenHow, PathTableOptions, Rlimit, Sysctl, Task, Timespec, Vfs, WalkMode, uapi,
+    CapData, CloneFlags, FileHandle, OpenHow, PathTableOptions, Rlimit, Sysctl, Task, Timespec, Vfs,
+    WalkMode, uapi,
 };
 
 use crate::args::{Attributes, Fd, Int, LockRange, Mem, Pieces, Room, Rooms, Times};
@@ -303,6 +304,7 @@ fn perform(task: &mut Task, op: &Op) -> Outcome {
     look(task, op)
         .or_else(|| open_and_io(task, op))
         .or_else(|| transfer(task, op))
+        .or_else(|| handles(task, op))
         .or_else(|| tree(task, op))
         .or_else(|| attributes(task, op))
         .or_else(|| xattrs(task, op))
@@ -386,6 +388,33 @@ fn slices(pieces: &Pieces) -> Vec<IoSlice<'_>> {
 /// preadv(2) and pwritev(2) take no position.
 fn positioned(offset: i64, transfer: impl FnOnce(i64) -> Outcome) -> Outcome {
     if offset < 0 { Outcome::Error(Errno::EINVAL.raw()) } else { transfer(offset) }
+}
+
+/// Objects by handle.
+fn handles(task: &Task, op: &Op) -> Option<Outcome> {
+    Some(match op {
+        Op::NameToHandleAt { dirfd, path, bytes: room, flags } => {
+            let handle = task.name_to_handle_at(dirfd.raw(), bytes(path), flags.0 as i32);
+            answer(handle, |(handle, _)| match handle.bytes.len() {
+                _ if room.0 > 128 => Outcome::Error(Errno::EINVAL.raw()),
+                len if len as i64 > room.0 => Outcome::Error(Errno::EOVERFLOW.raw()),
+                len => Outcome::Bytes(raw::handle_text(len as u32, handle.kind)),
+            })
+        }
+        Op::OpenByHandleAt { mount, handle, flags } => {
+            let handle = FileHandle::new(handle.kind, handle.bytes.clone());
+            answer(task.open_by_handle_at(mount.raw(), &handle, flags.0 as i32), Outcome::Fd)
+        }
+        Op::Reopen { dirfd, path, at_flags, mount, kind, flags } => {
+            let handle = task.name_to_handle_at(dirfd.raw(), bytes(path), at_flags.0 as i32);
+            let opened = handle.and_then(|(handle, _)| {
+                let handle = FileHandle::new(handle.kind + kind.0 as i32, handle.bytes);
+                task.open_by_handle_at(mount.raw(), &handle, flags.0 as i32)
+            });
+            answer(opened, Outcome::Fd)
+        }
+        _ => return None,
+    })
 }
 
 /// Transfers through several buffers, and from file to file.

@@ -53,6 +53,8 @@ needs! {
     Cached = "cached";
     /// File locks.
     Lock = "lock";
+    /// Handles that stand for objects.
+    Handle = "handle";
 }
 
 impl Need {

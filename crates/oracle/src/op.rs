@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::args::{
-    Arg, Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Hint, How, Id, IdList, IdMap, Int, Limit,
-    LockRange, Mem, MountAttr, NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset, StatRoom,
-    StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
+    Arg, Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Handle, Hint, How, Id, IdList, IdMap, Int,
+    Limit, LockRange, Mem, MountAttr, NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset,
+    StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
@@ -273,6 +273,12 @@ ops! {
     Fstatfs "fstatfs" (fd: Fd, space: Int = Int(0)) -> Bytes via harness;
     /// getdents64(2)
     Getdents "getdents" (fd: Fd, room: Room = XATTR_ROOM) -> Entries via getdents64;
+    /// name_to_handle_at(2) with room for `bytes`: type and length
+    NameToHandleAt "name_to_handle_at" (dirfd: Fd = Fd::CWD, path: Mem, bytes: Int = Int(128), flags: AtFlags = AtFlags(0)) -> Bytes via harness needs Handle;
+    /// open_by_handle_at(2) of a handle that no call gave
+    OpenByHandleAt "open_by_handle_at" (mount: Fd = Fd::CWD, handle: Handle, flags: OpenFlags = OpenFlags(0)) -> Fd via open_by_handle_at needs Handle;
+    /// name_to_handle_at(2), then open_by_handle_at(2) of the handle, with `kind` added to its type
+    Reopen "reopen" (dirfd: Fd = Fd::CWD, path: Mem, at_flags: AtFlags = AtFlags(0), mount: Fd = Fd::CWD, kind: Int = Int(0), flags: OpenFlags = OpenFlags(0)) -> Fd via harness needs Handle;
     /// readlink(2)
     Readlink "readlink" (path: Mem, room: Room = PATH_ROOM) -> Bytes via readlink;
     /// readlinkat(2)

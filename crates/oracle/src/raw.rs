@@ -1,11 +1,11 @@
 //! Calls as the kernel takes them: registers and memory in, a number and memory out. Whichever side makes the call, the
 //! kernel or a door of the engine, is handed in.
 
-use crate::args::{Arg, Int, Limit, LockRange};
+use crate::args::{Arg, Fd, Handle, Int, Limit, LockRange, Mem};
 use crate::op::Op;
 use crate::outcome::{Kind, Outcome, Stat, dirents};
 use crate::sys::{Frame, Nr, nr};
-use crate::words::LockKind;
+use crate::words::{AtFlags, LockKind};
 
 /// Makes the call of this number with the registers and memory of the frame: the answer, or the error number.
 pub(crate) type Caller<'a> = &'a mut dyn FnMut(&mut Frame, Nr) -> Result<i64, i32>;
@@ -24,6 +24,23 @@ pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
         Op::Fionread { fd } => asked(nr::ioctl, fd.raw(), FIONREAD, 4, call),
         Op::Fioqsize { fd } => asked(nr::ioctl, fd.raw(), FIOQSIZE, 8, call),
         Op::GetRwHint { fd } => asked(nr::fcntl, fd.raw(), F_GET_RW_HINT, 8, call),
+        Op::NameToHandleAt { dirfd, path, bytes, flags } => {
+            match name_to_handle(dirfd, path, bytes.0 as u32, *flags, call) {
+                Ok((len, kind, _)) => Outcome::Bytes(handle_text(len, kind)),
+                Err(errno) => Outcome::Error(errno),
+            }
+        }
+        Op::Reopen { dirfd, path, at_flags, mount, kind, flags } => {
+            let reopened =
+                name_to_handle(dirfd, path, MAX_HANDLE_SZ, *at_flags, call).and_then(|(_, of, bytes)| {
+                    let mut frame = Frame::new();
+                    mount.lower(&mut frame);
+                    Handle { kind: of + kind.0 as i32, bytes, told: None }.lower(&mut frame);
+                    flags.lower(&mut frame);
+                    call(&mut frame, nr::open_by_handle_at)
+                });
+            reopened.map_or_else(Outcome::Error, |fd| Outcome::Fd(fd as i32))
+        }
         Op::FileGetattr { dirfd, path, size, flags } => {
             let mut frame = Frame::new();
             dirfd.lower(&mut frame);
@@ -167,6 +184,36 @@ pub(crate) fn statfs_text(what: [u64; 4], room: [u64; 4], space: Int) -> Vec<u8>
         _ => format!("files={files} ffree={ffree}"),
     }
     .into_bytes()
+}
+
+/// The most bytes that a handle has.
+const MAX_HANDLE_SZ: u32 = 128;
+
+/// name_to_handle_at(2) with room for so many bytes: how many there are, the type, the bytes.
+fn name_to_handle(
+    dirfd: &Fd,
+    path: &Mem,
+    room: u32,
+    flags: AtFlags,
+    call: Caller<'_>,
+) -> Result<(u32, i32, Vec<u8>), i32> {
+    let mut frame = Frame::new();
+    dirfd.lower(&mut frame);
+    path.lower(&mut frame);
+    // The number of the mount lies behind the handle.
+    const MOUNT: usize = 8 + 2 * MAX_HANDLE_SZ as usize;
+    frame.room(MOUNT + 8);
+    frame.fill(&room.to_ne_bytes());
+    frame.room_at(MOUNT);
+    flags.lower(&mut frame);
+    call(&mut frame, nr::name_to_handle_at)?;
+    let (len, kind) = (word(&frame.out()[..4]), word(&frame.out()[4..8]) as i32);
+    Ok((len, kind, frame.out()[8..8 + (len.min(MAX_HANDLE_SZ) as usize)].to_vec()))
+}
+
+/// A handle as `name_to_handle_at` answers it.
+pub(crate) fn handle_text(len: u32, kind: i32) -> Vec<u8> {
+    format!("type={kind} bytes={len}").into_bytes()
 }
 
 const FS_IOC_GETFLAGS: u64 = 0x8008_6601;

@@ -73,6 +73,7 @@ calls! {
     fstatfs = libc::SYS_fstatfs; statfs = libc::SYS_statfs;
     setns = libc::SYS_setns; gettid = libc::SYS_gettid;
     preadv2 = libc::SYS_preadv2; pwritev2 = libc::SYS_pwritev2; sendfile = libc::SYS_sendfile;
+    name_to_handle_at = libc::SYS_name_to_handle_at; open_by_handle_at = libc::SYS_open_by_handle_at;
     file_getattr = 468; file_setattr = 469;
     setrlimit = libc::SYS_setrlimit; getrlimit = libc::SYS_getrlimit;
 }

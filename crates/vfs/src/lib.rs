@@ -57,6 +57,7 @@ pub use base::uapi::{Dirent, OpenHow, Stat, Statx, Timespec};
 pub use base::variants::{NameBuffer, SearchCheck, Variants};
 pub use base::{errno, flags, uapi};
 pub use calls::fileattr::FileAttr;
+pub use calls::handle::FileHandle;
 pub use calls::locks::Flock;
 pub use calls::namespace::MountAttr;
 pub use calls::procfs::ProcFile;

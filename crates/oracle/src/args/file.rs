@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::Arg;
 use crate::read::{Node, Read};
 use crate::sys::Frame;
+use crate::text;
 use crate::words::XFlags;
 
 /// The offset of preadv2(2) and pwritev2(2), in two registers, of which the second does not count on 64 bits; -1 is the
@@ -131,5 +132,47 @@ impl Arg for Fsxattr {
     fn lower(&self, frame: &mut Frame) {
         frame.int(0x401c_5820);
         frame.bytes(&[&(self.0.xflags.0 as u32).to_ne_bytes()[..], &self.0.words(), &[0; 8]].concat());
+    }
+}
+
+/// `struct file_handle` as it is: `{ kind = 1, hex = "…" }`, with `bytes` beside them where the call is told another length.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    /// The type.
+    pub kind: i32,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The length told to the call, if another.
+    pub told: Option<u32>,
+}
+
+impl Arg for Handle {
+    const KIND: &'static str = "handle";
+
+    fn read(node: Node<'_>) -> Read<Handle> {
+        let mut table = node.table("handle")?;
+        let kind =
+            table.take("kind").map_or(Ok(1), |node| node.int_in(i32::MIN.into(), i32::MAX.into()))? as i32;
+        let bytes = match table.take("hex") {
+            Some(node) => text::unhex(node.str()?).map_err(|message| node.problem(message))?,
+            None => Vec::new(),
+        };
+        let told = table.take("bytes").map(|node| node.int_in(0, i64::from(u32::MAX))).transpose()?;
+        table.finish()?;
+        Ok(Handle { kind, bytes, told: told.map(|told| told as u32) })
+    }
+
+    fn print(&self) -> String {
+        let told = self.told.map_or(String::new(), |told| format!(", bytes = {told}"));
+        format!("{{ kind = {}, hex = \"{}\"{told} }}", self.kind, text::hex(&self.bytes))
+    }
+
+    fn lower(&self, frame: &mut Frame) {
+        let len = self.told.unwrap_or(self.bytes.len() as u32);
+        frame.bytes(&[&len.to_ne_bytes()[..], &self.kind.to_ne_bytes(), &self.bytes].concat());
+    }
+
+    fn is_raw(&self) -> bool {
+        self.told.is_some()
     }
 }

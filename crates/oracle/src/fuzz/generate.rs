@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::args::{
-    Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Hint, How, Id, IdList, IdMap, Int, Limit,
+    Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Handle, Hint, How, Id, IdList, IdMap, Int, Limit,
     LockRange, Mem, MountAttr, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset, Struct, ThreeIds,
     Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
 };
@@ -857,10 +857,11 @@ impl Generator {
             }
             12 | 13 => self.lock(fd),
             14 => self.copy(fd),
-            15 if self.file_system == FileSystem::Tmpfs => match self.rng.below(3) {
+            15 if self.file_system == FileSystem::Tmpfs && self.rng.chance(50) => match self.rng.below(3) {
                 0 => Op::Fstatfs { fd, space: Int(0) },
                 _ => Op::Statfs { path: self.path(Want::Any), space: Int(0) },
             },
+            15 => self.handle(),
             _ => match self.rng.below(5) {
                 0 | 1 => {
                     let direct = if self.file_system == FileSystem::Tmpfs { libc::O_DIRECT } else { 0 };
@@ -987,6 +988,29 @@ impl Generator {
             }
             _ => Op::Fionread { fd },
         }
+    }
+
+    /// An object by handle. Those of ext4 are longer, and tell more.
+    fn handle(&mut self) -> Op {
+        let (dirfd, path) = self.at(Want::Any);
+        let at_flags = self.at_flags(&[libc::AT_SYMLINK_FOLLOW as u64, libc::AT_EMPTY_PATH as u64, 1, 0x200]);
+        let mount = if self.rng.chance(50) { Fd::CWD } else { self.fd() };
+        if self.file_system == FileSystem::Tmpfs && self.rng.chance(20) {
+            let bytes = Int(*self.rng.pick(&[128, 12, 16, 11, 0, 129]));
+            return Op::NameToHandleAt { dirfd, path, bytes, flags: at_flags };
+        }
+        let flags = OpenFlags(self.open_flags());
+        if self.rng.chance(10) {
+            let bytes = vec![0; *self.rng.pick(&[0, 4, 12, 128])];
+            let handle = Handle { kind: *self.rng.pick(&[1, 0x2_0001, 0x4_0001, -1]), bytes, told: None };
+            return Op::OpenByHandleAt { mount, handle, flags };
+        }
+        let kinds: &[i64] = if self.file_system == FileSystem::Tmpfs {
+            &[0, 0, 0, 0x1_0000, 0x2_0000, 0x4_0000]
+        } else {
+            &[0]
+        };
+        Op::Reopen { dirfd, path, at_flags, mount, kind: Int(*self.rng.pick(kinds)), flags }
     }
 
     /// Attributes, of which most are none of tmpfs's.

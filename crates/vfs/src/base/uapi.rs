@@ -78,6 +78,9 @@ constants! { i32:
     AT_STATX_DONT_SYNC = 0x4000, "statx: take what is cached.";
     AT_STATX_SYNC_TYPE = 0x6000, "statx: mask of the two synchronisation bits.";
     AT_RECURSIVE = 0x8000, "Apply to the whole tree.";
+    AT_HANDLE_FID = 0x200, "name_to_handle_at: the handle need not lead back to the object.";
+    AT_HANDLE_MNT_ID_UNIQUE = 0x1, "name_to_handle_at: the number of the mount is one that is never used again.";
+    AT_HANDLE_CONNECTABLE = 0x2, "name_to_handle_at: the handle leads to a place with a path; not on tmpfs.";
     AT_EXECVE_CHECK = 0x10000, "execveat: only check whether the file could be executed.";
     F_OK = 0, "access: does it exist?";
     X_OK = 1, "access: may it be executed or searched?";

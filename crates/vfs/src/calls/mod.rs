@@ -3,6 +3,7 @@
 pub(crate) mod attr;
 pub(crate) mod dirops;
 pub(crate) mod fileattr;
+pub(crate) mod handle;
 pub(crate) mod io;
 pub(crate) mod locks;
 pub(crate) mod namespace;

@@ -180,11 +180,7 @@ impl Task {
     /// As [`open`](Self::open), and `EBADF`.
     #[inline]
     pub fn openat(&self, dirfd: i32, path: &[u8], flags: impl Into<OFlags>, mode: u32) -> Result<i32> {
-        // Unlike openat2, the older calls drop what they do not know. Kernel: fs/open.c `build_open_how()`.
-        let flags = flags.into().bits() & VALID_FLAGS;
-        let flags = if flags & O_PATH != 0 { flags & PATH_FLAGS } else { flags };
-        let mode = if flags & (O_CREAT | __O_TMPFILE) != 0 { mode & S_IALLUGO } else { 0 };
-        self.openat2(dirfd, path, &OpenHow { flags: flags as u64, mode: u64::from(mode), resolve: 0 })
+        self.openat2(dirfd, path, &older_how(flags.into().bits(), mode))
     }
 
     /// Opens `path` relative to `dirfd`. Unknown bits in `how` are an error; `how.resolve` restricts the walk.
@@ -237,17 +233,37 @@ impl Task {
         }
         let op = OpenFlags::new(&OpenHow { flags: flags as u64, mode: 0, resolve: 0 })?;
         let place = self.file_any(fd)?;
-        self.files.table.check_room(self.nofile_limit())?;
-        self.kernel.may_open_file(&self.cred)?;
-        let path = place.path;
-        let position = Position { mnt: path.mnt, seen: self.kernel.store.see(path.dentry) };
-        if op.has(O_DIRECTORY) && !position.seen.meta.is_dir() {
-            return Err(Errno::ENOTDIR);
+        self.kernel.path_get(place.path);
+        self.open_held(place.path, &op)
+    }
+
+    /// Opens a place without walking, whose references pass along; `flags` as for [`open`](Self::open).
+    ///
+    /// Kernel: fs/open.c `file_open_root()` with an empty path.
+    pub(crate) fn open_place(&self, path: Path, flags: i32) -> Result<i32> {
+        match OpenFlags::new(&older_how(flags, 0)) {
+            Ok(op) => self.open_held(path, &op),
+            Err(errno) => {
+                self.kernel.path_put(path);
+                Err(errno)
+            }
         }
-        self.may_open(position, &op)?;
-        self.kernel.path_get(path);
-        let opened = Opened { path, file_type: position.seen.meta.file_type(), created: false };
-        let opening = self.finish_open(opened, &op).inspect_err(|_| self.kernel.path_put(path))?;
+    }
+
+    /// Opens a place, whose references pass along.
+    fn open_held(&self, path: Path, op: &OpenFlags) -> Result<i32> {
+        let position = Position { mnt: path.mnt, seen: self.kernel.store.see(path.dentry) };
+        let opened = || {
+            self.files.table.check_room(self.nofile_limit())?;
+            self.kernel.may_open_file(&self.cred)?;
+            if op.has(O_DIRECTORY) && !position.seen.meta.is_dir() {
+                return Err(Errno::ENOTDIR);
+            }
+            self.may_open(position, op)?;
+            let opened = Opened { path, file_type: position.seen.meta.file_type(), created: false };
+            self.finish_open(opened, op)
+        };
+        let opening = opened().inspect_err(|_| self.kernel.path_put(path))?;
         self.install(opening, op.flags)
     }
 
@@ -633,6 +649,15 @@ impl Task {
         drop(change);
         Ok(opening(Path { mnt: opened.path.mnt, dentry }, inode, mode, op))
     }
+}
+
+/// What the older calls ask for: unlike openat2, they drop what they do not know. Kernel: fs/open.c `build_open_how()`.
+#[inline(always)]
+fn older_how(flags: i32, mode: u32) -> OpenHow {
+    let flags = flags & VALID_FLAGS;
+    let flags = if flags & O_PATH != 0 { flags & PATH_FLAGS } else { flags };
+    let mode = if flags & (O_CREAT | __O_TMPFILE) != 0 { mode & S_IALLUGO } else { 0 };
+    OpenHow { flags: flags as u64, mode: u64::from(mode), resolve: 0 }
 }
 
 /// What the table makes an open file of.

@@ -88,6 +88,9 @@ pub(crate) struct Namespace {
     /// Inodes without a name that are still held, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
     pub(crate) nameless: HashMap<Handle, u32>,
+    /// Inodes that a handle was given for, and the file system they are of: no others can be found by handle. Kernel: the
+    /// inodes of a tmpfs that are hashed.
+    pub(crate) exported: HashMap<Handle, u32>,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
     /// What changed, for a program that keeps the tree elsewhere.
@@ -173,6 +176,7 @@ impl Store {
             offsets: Table::default(),
             wide_times: HashMap::new(),
             nameless: HashMap::new(),
+            exported: HashMap::new(),
             mnt,
             feed: None,
         };
@@ -663,6 +667,9 @@ impl Store {
         }
         if mode & flags::WIDE_TIMES != 0 {
             ns.wide_times.remove(&inode);
+        }
+        if !ns.exported.is_empty() {
+            ns.exported.remove(&inode);
         }
         self.slot_free_if_idle(inode);
     }

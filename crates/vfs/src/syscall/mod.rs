@@ -29,6 +29,7 @@
 //! Kernel: arch/x86/entry/syscall_64.c `do_syscall_64()`.
 
 mod fds;
+mod handles;
 mod ids;
 mod memory;
 mod mounts;
@@ -191,6 +192,8 @@ calls! {
     295 PREADV preadv "preadv(2)";
     296 PWRITEV pwritev "pwritev(2)";
     302 PRLIMIT64 prlimit64 "prlimit(2), of the task itself: as [`GETRLIMIT`]";
+    303 NAME_TO_HANDLE_AT name_to_handle_at "name_to_handle_at(2)";
+    304 OPEN_BY_HANDLE_AT open_by_handle_at "open_by_handle_at(2)";
     306 SYNCFS syncfs "syncfs(2)";
     308 SETNS setns "setns(2): the descriptor is one of `Task::open_proc`";
     316 RENAMEAT2 renameat2 "renameat2(2)";

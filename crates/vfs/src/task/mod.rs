@@ -113,7 +113,7 @@ impl Task {
     }
 
     /// Takes references to root or current directory.
-    fn hold(&self, place: Place) -> Path {
+    pub(crate) fn hold(&self, place: Place) -> Path {
         let fs = &self.fs.fs;
         loop {
             let start = fs.begin();
