@@ -421,7 +421,7 @@ impl Task {
     /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
     fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
         let kernel = &*self.kernel;
-        if ns.mnt.info(from.mnt).unbindable
+        if ns.mnt.propagation(from.mnt).unbindable
             || !self.may_use(from.mnt)
             || !recursive && kernel.has_locked_children(ns, from)
         {
@@ -513,14 +513,16 @@ impl Task {
             to_ns == from_ns
                 && parent != 0
                 && m.flags.get() & flags::LOCKED == 0
-                && ns.mnt.info(parent).shared == 0
+                && ns.mnt.propagation(parent).shared == 0
         } else {
             kernel.is_detached_root(from.mnt) && !tree.contains(&at.mnt) && self.may_use(at.mnt)
         };
         if !movable {
             return Err(Errno::EINVAL);
         }
-        if ns.mnt.info(at.mnt).shared != 0 && tree.iter().any(|&mnt| ns.mnt.info(mnt).unbindable) {
+        if ns.mnt.propagation(at.mnt).shared != 0
+            && tree.iter().any(|&mnt| ns.mnt.propagation(mnt).unbindable)
+        {
             return Err(Errno::EINVAL);
         }
         if tree.contains(&at.mnt) {
@@ -593,7 +595,7 @@ impl Task {
                 return Err(Errno::EINVAL);
             }
             // The tree's and ours.
-            if kernel.mount_count(top.mnt) > 2 || !ns.mnt.children(top.mnt).is_empty() {
+            if kernel.mount_count(top.mnt) > 2 || !ns.mnt.is_leaf(top.mnt) {
                 return Err(Errno::EBUSY);
             }
             if m.expiring.get() == 0 {
@@ -612,7 +614,7 @@ impl Task {
             return Err(Errno::EINVAL);
         }
         if how & MNT_DETACH == 0
-            && (!ns.mnt.children(top.mnt).is_empty()
+            && (!ns.mnt.is_leaf(top.mnt)
                 || kernel.is_busy_elsewhere(ns, at)
                 || !kernel.detach_idle(ns, top.mnt, 2))
         {
@@ -853,7 +855,7 @@ impl Task {
             0 => mnt,
             parent => parent,
         };
-        let shared = |mnt: Handle| ns.mnt.info(mnt).shared != 0;
+        let shared = |mnt: Handle| ns.mnt.propagation(mnt).shared != 0;
         let ours = |mnt: Handle| kernel.mount(mnt).ns.get() == self.mnt_ns();
         if shared(put_old.mnt)
             || shared(parent(new.mnt))

@@ -3,12 +3,12 @@
 //! Kernel: fs/namespace.c.
 
 use crate::base::errno::{Errno, Result};
-use crate::base::uapi::{MS_SHARED, MS_SLAVE, MS_UNBINDABLE};
+use crate::base::uapi::{MS_PRIVATE, MS_SHARED, MS_SLAVE, MS_UNBINDABLE};
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::store::{InodeInit, Namespace};
 use crate::kernel::Kernel;
 use crate::kernel::sysctl::Sysctl;
-use crate::mount::{INIT_MNT_NS, MountInfo, Path, ROOT_MOUNT, ROOTFS_MOUNT, flags};
+use crate::mount::{INIT_MNT_NS, Path, Propagation, ROOT_MOUNT, ROOTFS_MOUNT, SuperBlock, flags};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::{Handle, SeqWrite};
@@ -107,7 +107,7 @@ impl Kernel {
         let super_block = ns.mnt.supers.get_mut(sb).ok_or(Errno::EINVAL)?;
         let view = self.mounts.view_of(&super_block.user_ns, None)?;
         let mnt = self.mounts.mounts.alloc()?;
-        super_block.mounts += 1;
+        super_block.mounts.insert(mnt);
         let (sb_flags, dev) = (super_block.flags, super_block.dev);
         let m = self.mount(mnt);
         let _change = self.open_mounts(ns);
@@ -125,7 +125,7 @@ impl Kernel {
         ns.mnt.next_id += 1;
         self.store.links(root).count.get();
         m.count.init();
-        ns.mnt.info.insert(mnt, MountInfo::default());
+        ns.mnt.add(mnt);
         Ok(mnt)
     }
 
@@ -160,9 +160,7 @@ impl Kernel {
     /// Kernel: fs/namespace.c `attach_mnt()`.
     pub(crate) fn attach(&self, ns: &mut Namespace, mnt: Handle, at: Path) {
         self.store.links(at.dentry).count.get();
-        let covering = ns.mnt.covering.entry(at.dentry).or_default();
-        covering.push(mnt);
-        if covering.len() == 1 {
+        if ns.mnt.add_child(at.mnt, mnt, at.dentry) {
             // Before the count changes: a walk that passes here unawares is of the count before, and so is what the
             // whole-path table remembers of it.
             self.store.set_mounted(ns, at.dentry, true);
@@ -174,7 +172,6 @@ impl Kernel {
             m.mountpoint.set(at.dentry);
             ns.mnt.chains.insert(&self.mounts.chains, &self.mounts, mnt);
         }
-        ns.mnt.info_mut(at.mnt).children.push(mnt);
     }
 
     /// Takes a mount from where it is attached. The tree's reference becomes the caller's.
@@ -205,13 +202,8 @@ impl Kernel {
             m.parent.set(0);
             m.mountpoint.set(0);
         }
-        ns.mnt.info_mut(at.mnt).children.retain(|&child| child != mnt);
-        if let Some(covering) = ns.mnt.covering.get_mut(&at.dentry) {
-            covering.retain(|&other| other != mnt);
-            if covering.is_empty() {
-                ns.mnt.covering.remove(&at.dentry);
-                self.store.set_mounted(ns, at.dentry, false);
-            }
+        if ns.mnt.remove_child(at.mnt, mnt, at.dentry) {
+            self.store.set_mounted(ns, at.dentry, false);
         }
         self.store.put_locked(ns, at.dentry);
         true
@@ -226,8 +218,7 @@ impl Kernel {
         for &at in tree.iter().rev() {
             let m = self.mount(at);
             self.set_mount_ns(ns, at, 0);
-            let info = ns.mnt.info_mut(at);
-            (info.shared, info.master) = (0, 0);
+            self.change_propagation(ns, at, MS_PRIVATE);
             let stays = at != mnt
                 && (how == Umount::Connected || how == Umount::Lazy && m.flags.get() & flags::LOCKED != 0);
             if stays {
@@ -250,18 +241,18 @@ impl Kernel {
     /// Frees a mount that nobody holds, and its file system if this was the last one of it.
     pub(crate) fn mount_free(&self, ns: &mut Namespace, mnt: Handle) {
         debug_assert_eq!(self.mount(mnt).parent.get(), 0, "an attached mount is held by its tree");
-        for child in ns.mnt.info(mnt).children {
+        for child in ns.mnt.children(mnt).collect::<Vec<_>>() {
             self.detach(ns, child);
             self.mntput_locked(ns, child);
         }
-        ns.mnt.info.remove(&mnt);
+        ns.mnt.remove(mnt);
         let (root, sb) = (self.mount(mnt).root.get(), self.mount(mnt).sb.get());
         self.store.put_locked(ns, root);
         let unused = ns.mnt.supers.get_mut(sb).is_some_and(|sb| {
-            sb.mounts -= 1;
-            sb.mounts == 0
+            sb.mounts.remove(&mnt);
+            sb.mounts.is_empty()
         });
-        if unused && let Some(sb) = ns.mnt.supers.remove(sb) {
+        if unused && let Some(sb) = ns.mnt.remove_super(sb) {
             self.store.shrink_tree(ns, sb.root);
         }
         if self.mounts.mounts.free(mnt, 1) {
@@ -272,7 +263,7 @@ impl Kernel {
 
     /// Drops a file system that could not be mounted.
     pub(crate) fn drop_super(&self, ns: &mut Namespace, sb: u32) {
-        if let Some(sb) = ns.mnt.supers.remove(sb)
+        if let Some(sb) = ns.mnt.remove_super(sb)
             && sb.root != 0
         {
             self.store.shrink_tree(ns, sb.root);
@@ -307,14 +298,11 @@ impl Kernel {
 
     /// Sets the flags of a file system that are in `mask`, and with them those of its mounts.
     pub(crate) fn set_sb_flags(&self, ns: &mut Namespace, sb: u32, mask: u32, flags: u32) {
-        if let Some(sb) = ns.mnt.supers.get_mut(sb) {
-            sb.flags = sb.flags & !mask | flags;
-        }
-        for mnt in ns.mnt.all() {
-            let m = self.mount(mnt);
-            if m.sb.get() == sb {
-                m.flags.set(m.flags.get() & !mask | flags);
-            }
+        let Some(sb) = ns.mnt.supers.get_mut(sb) else { return };
+        sb.flags = sb.flags & !mask | flags;
+        for &mnt in &sb.mounts {
+            let word = &self.mount(mnt).flags;
+            word.set(word.get() & !mask | flags);
         }
     }
 
@@ -382,18 +370,15 @@ impl Kernel {
     /// A copy of the mount at `from`, that shows the tree below it. Kernel: `clone_mnt()`.
     pub(crate) fn copy_one(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
         let new = self.clone_mnt(ns, from.mnt, from.dentry)?;
-        let old = ns.mnt.info(from.mnt);
-        let group = if matches!(how, Copy::Slave { shared: true }) { ns.mnt.new_group() } else { 0 };
-        let info = ns.mnt.info_mut(new);
-        match how {
-            Copy::Bind | Copy::Namespace => {
-                (info.shared, info.master) = (old.shared, old.master);
-            }
+        let old = ns.mnt.propagation(from.mnt);
+        let (shared, master) = match how {
+            Copy::Bind | Copy::Namespace => (old.shared, old.master),
             Copy::Slave { .. } | Copy::Unprivileged => {
-                info.master = if old.shared != 0 { old.shared } else { old.master };
-                info.shared = group;
+                let group = if how == (Copy::Slave { shared: true }) { ns.mnt.new_group() } else { 0 };
+                (group, if old.shared != 0 { old.shared } else { old.master })
             }
-        }
+        };
+        ns.mnt.set_propagation(new, Propagation { shared, master, unbindable: false });
         if how == Copy::Unprivileged {
             self.lock_flags(new);
         }
@@ -420,11 +405,11 @@ impl Kernel {
         let root = self.copy_one(ns, from, how)?;
         let mut todo = vec![(from.mnt, root)];
         while let Some((old, new)) = todo.pop() {
-            for child in ns.mnt.children(old).to_vec() {
+            for child in ns.mnt.children(old).collect::<Vec<_>>() {
                 let m = self.mount(child);
                 let mountpoint = m.mountpoint.get();
                 let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
-                let wanted = (all || !ns.mnt.info(child).unbindable)
+                let wanted = (all || !ns.mnt.propagation(child).unbindable)
                     && (old != from.mnt || self.store.is_subdir(mountpoint, from.dentry));
                 if !wanted {
                     continue;
@@ -450,7 +435,7 @@ impl Kernel {
     }
 
     pub(crate) fn has_locked_children(&self, ns: &Namespace, from: Path) -> bool {
-        ns.mnt.children(from.mnt).iter().any(|&child| {
+        ns.mnt.children(from.mnt).any(|child| {
             let m = self.mount(child);
             m.flags.get() & flags::LOCKED != 0 && self.store.is_subdir(m.mountpoint.get(), from.dentry)
         })
@@ -475,13 +460,14 @@ impl Kernel {
         if how == Attach::New {
             self.count_mounts(ns, &mut pending, mnt_ns, mnt)?;
         }
-        let group = ns.mnt.info(at.mnt).shared;
+        let group = ns.mnt.propagation(at.mnt).shared;
         let mut copies = Vec::new();
         if group != 0 {
             for member in ns.mnt.subtree(mnt) {
-                if ns.mnt.info(member).shared == 0 {
-                    let new = ns.mnt.new_group();
-                    ns.mnt.info_mut(member).shared = new;
+                let old = ns.mnt.propagation(member);
+                if old.shared == 0 {
+                    let shared = ns.mnt.new_group();
+                    ns.mnt.set_propagation(member, Propagation { shared, ..old });
                 }
             }
             if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut pending, &mut copies) {
@@ -553,34 +539,27 @@ impl Kernel {
 
     /// Sets how a mount propagates. Kernel: `change_mnt_propagation()`.
     pub(crate) fn change_propagation(&self, ns: &mut Namespace, mnt: Handle, kind: u64) {
-        let old = ns.mnt.info(mnt);
+        let old = ns.mnt.propagation(mnt);
         if kind == MS_SHARED {
-            if old.shared == 0 {
-                ns.mnt.info_mut(mnt).shared = ns.mnt.new_group();
-            }
-            ns.mnt.info_mut(mnt).unbindable = false;
+            let shared = if old.shared == 0 { ns.mnt.new_group() } else { old.shared };
+            ns.mnt.set_propagation(mnt, Propagation { shared, unbindable: false, ..old });
             return;
         }
-        let all = ns.mnt.all();
-        let peers =
-            old.shared != 0 && all.iter().any(|&to| to != mnt && ns.mnt.info(to).shared == old.shared);
-        if old.shared != 0 && !peers {
-            // Nobody sends to its slaves any more but whom it receives from itself.
-            for to in all.into_iter().filter(|&to| to != mnt) {
-                let info = ns.mnt.info_mut(to);
-                if info.master == old.shared {
-                    info.master = old.master;
-                }
+        let peers = ns.mnt.peers(old.shared).nth(1).is_some();
+        if !peers {
+            // Its slaves receive from its own master now, where it has one.
+            for slave in ns.mnt.slaves(old.shared).collect::<Vec<_>>() {
+                let was = ns.mnt.propagation(slave);
+                ns.mnt.set_propagation(slave, Propagation { master: old.master, ..was });
             }
         }
-        let info = ns.mnt.info_mut(mnt);
-        info.shared = 0;
-        info.master = match kind {
+        let master = match kind {
             MS_SLAVE if peers => old.shared,
             MS_SLAVE => old.master,
             _ => 0,
         };
-        info.unbindable = kind == MS_UNBINDABLE;
+        let unbindable = kind == MS_UNBINDABLE;
+        ns.mnt.set_propagation(mnt, Propagation { shared: 0, master, unbindable });
     }
 
     /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
@@ -600,10 +579,11 @@ impl Kernel {
 
     /// Makes a file system read-only or writable. Kernel: fs/super.c `reconfigure_super()`.
     pub(crate) fn set_sb_rdonly(&self, ns: &mut Namespace, sb: u32, rdonly: bool) -> Result<()> {
-        let writes = |&mnt: &Handle| self.mount(mnt).sb.get() == sb && self.mount(mnt).writers.get() != 0;
-        let is_rdonly = ns.mnt.supers.get(sb).is_some_and(|sb| sb.flags & flags::SB_RDONLY != 0);
-        let nameless = ns.nameless.values().any(|&of| of == sb);
-        if rdonly && !is_rdonly && (nameless || ns.mnt.all().iter().any(writes)) {
+        let writes = |&mnt: &Handle| self.mount(mnt).writers.get() != 0;
+        let becomes_ro = |sb: &SuperBlock| rdonly && sb.flags & flags::SB_RDONLY == 0;
+        let nameless = || ns.nameless.values().any(|&of| of == sb);
+        let of = ns.mnt.supers.get(sb).filter(|sb| becomes_ro(sb));
+        if of.is_some_and(|of| of.mounts.iter().any(writes) || nameless()) {
             return Err(Errno::EBUSY);
         }
         let flag = if rdonly { flags::SB_RDONLY } else { 0 };

@@ -20,70 +20,70 @@ impl Kernel {
         pending: &mut Pending,
         copies: &mut Vec<(Handle, Path)>,
     ) -> Result<()> {
-        let whole = ns.mnt.subtree(mnt);
+        let whole: HashSet<Handle> = ns.mnt.subtree(mnt).into_iter().collect();
         // (group, what its members get a copy of, the member that has it already)
-        let mut todo = vec![(ns.mnt.info(at.mnt).shared, mnt, at.mnt)];
+        let mut todo = vec![(ns.mnt.propagation(at.mnt).shared, mnt, at.mnt)];
         while let Some((group, source, done)) = todo.pop() {
-            let mut told = Vec::new();
-            for to in ns.mnt.all() {
-                let (info, m) = (ns.mnt.info(to), self.mount(to));
-                let peer = info.shared == group;
-                let heard = to == done || whole.contains(&to) || !peer && info.master != group;
-                let first = peer || info.shared == 0 || !told.contains(&info.shared);
+            let mut told = HashSet::new();
+            let mut receivers: Vec<Handle> = ns.mnt.peers(group).chain(ns.mnt.slaves(group)).collect();
+            receivers.sort_unstable();
+            for to in receivers {
+                let (of, m) = (ns.mnt.propagation(to), self.mount(to));
+                let peer = of.shared == group;
+                let first = peer || of.shared == 0 || !told.contains(&of.shared);
                 let attached = m.ns.get() != 0 && !is_anonymous(m.ns.get());
                 let visible = attached && self.store.is_subdir(at.dentry, m.root.get());
-                if heard || !first || !visible {
+                if to == done || whole.contains(&to) || !first || !visible {
                     continue;
                 }
-                let how = if peer { Copy::Bind } else { Copy::Slave { shared: info.shared != 0 } };
+                let how = if peer { Copy::Bind } else { Copy::Slave { shared: of.shared != 0 } };
                 let from = Path { mnt: source, dentry: self.mount(source).root.get() };
                 let copy = self.copy_tree(ns, from, how)?;
                 copies.push((copy, Path { mnt: to, dentry: at.dentry }));
                 self.count_mounts(ns, pending, self.mount(to).ns.get(), copy)?;
-                if !peer && info.shared != 0 {
-                    told.push(info.shared);
-                    todo.push((info.shared, copy, to));
+                if !peer && of.shared != 0 {
+                    told.insert(of.shared);
+                    todo.push((of.shared, copy, to));
                 }
             }
         }
         Ok(())
     }
 
-    /// Everything that receives what happens on `mnt`. Kernel: fs/pnode.c `propagation_next()`.
-    fn receivers(&self, ns: &Namespace, mnt: Handle) -> Vec<Handle> {
-        let mut groups = vec![ns.mnt.info(mnt).shared];
-        let mut found = Vec::new();
-        while let Some(group) = groups.pop().filter(|&group| group != 0) {
-            for to in ns.mnt.all() {
-                let info = ns.mnt.info(to);
-                if to == mnt || found.contains(&to) || info.shared != group && info.master != group {
-                    continue;
-                }
-                found.push(to);
-                if info.shared != group {
-                    groups.insert(0, info.shared);
-                }
+    /// Adds to `found` the mounts at the same place as `dentry` of `parent` wherever that propagates to, and where it comes
+    /// from. `asked` are the groups and places that were asked for already, which are asked once.
+    ///
+    /// Kernel: fs/pnode.c `propagation_next()`, `gather_candidates()`.
+    fn counterparts(
+        &self,
+        ns: &Namespace,
+        parent: Handle,
+        dentry: Handle,
+        asked: &mut HashSet<(u32, Handle)>,
+        found: &mut HashSet<Handle>,
+    ) {
+        let mut groups = vec![ns.mnt.propagation(parent).shared];
+        while let Some(group) = groups.pop() {
+            if group == 0 || !asked.insert((group, dentry)) {
+                continue;
+            }
+            found.extend(ns.mnt.peers(group).filter_map(|to| self.mounts.lookup(to, dentry)));
+            for to in ns.mnt.slaves(group) {
+                found.extend(self.mounts.lookup(to, dentry));
+                groups.push(ns.mnt.propagation(to).shared);
             }
         }
-        found
-    }
-
-    /// The mounts at the same place as `dentry` of `parent` wherever that propagates to.
-    fn counterparts(&self, ns: &Namespace, parent: Handle, dentry: Handle) -> Vec<Handle> {
-        let at = |to| self.mounts.lookup(to, dentry);
-        self.receivers(ns, parent).into_iter().filter_map(at).collect()
     }
 
     /// Whether what would be unmounted together with a mount at `at` is in use somewhere. What has mounts on it stays anyway.
     ///
     /// Kernel: fs/pnode.c `propagate_mount_busy()`.
     pub(crate) fn is_busy_elsewhere(&self, ns: &Namespace, at: Path) -> bool {
-        let stays = |&mnt: &Handle| match ns.mnt.children(mnt) {
-            [] => false,
-            &[only] => self.overmount(mnt) != Some(only),
-            _ => true,
-        };
-        self.counterparts(ns, at.mnt, at.dentry).iter().any(|mnt| !stays(mnt) && self.mount_count(*mnt) > 1)
+        let stays = |mnt: Handle| ns.mnt.children(mnt).any(|child| self.overmount(mnt) != Some(child));
+        let mut found = HashSet::new();
+        self.counterparts(ns, at.mnt, at.dentry, &mut HashSet::new(), &mut found);
+        let own = self.mounts.lookup(at.mnt, at.dentry);
+        found.into_iter().any(|mnt| Some(mnt) != own && !stays(mnt) && self.mount_count(mnt) > 1)
     }
 
     /// The mount that covers the whole of this one. Kernel: `mount.overmount`.
@@ -96,12 +96,13 @@ impl Kernel {
     ///
     /// Kernel: fs/pnode.c `propagate_umount()`.
     pub(crate) fn propagate_umount(&self, ns: &mut Namespace, mnt: Handle, at: Path) {
+        let (mut going, mut asked) = (HashSet::new(), HashSet::new());
         let tree = ns.mnt.subtree(mnt);
-        let mut going = HashSet::new();
         for &member in &tree {
             let place = if member == mnt { at } else { self.mount(member).place() };
-            going.extend(self.counterparts(ns, place.mnt, place.dentry));
+            self.counterparts(ns, place.mnt, place.dentry, &mut asked, &mut going);
         }
+        let tree: HashSet<Handle> = tree.into_iter().collect();
         going.retain(|counterpart| !tree.contains(counterpart));
         let covered = self.trim(ns, &tree, &mut going);
         for mnt in covered.intersection(&going).copied() {
@@ -118,29 +119,37 @@ impl Kernel {
     }
 
     /// Takes out of `going` what has to stay because of what is mounted on it, or because it is locked to what stays. Gives
-    /// those that are covered as a whole by what stays.
+    /// those that are covered as a whole by what stays. Each mount, and what is mounted on it, is looked at twice at most.
     ///
     /// Kernel: fs/pnode.c `trim_one()`, `handle_locked()`.
-    fn trim(&self, ns: &Namespace, tree: &[Handle], going: &mut HashSet<Handle>) -> HashSet<Handle> {
+    fn trim(&self, ns: &Namespace, tree: &HashSet<Handle>, going: &mut HashSet<Handle>) -> HashSet<Handle> {
         let mut covered = HashSet::new();
-        loop {
-            let before = (going.len(), covered.len());
-            for mnt in going.clone() {
-                let over = self.overmount(mnt);
-                let survives = |child: &Handle| !going.contains(child) || covered.contains(child);
-                let held = ns.mnt.children(mnt).iter().any(|child| over != Some(*child) && survives(child));
-                let parent = self.mount(mnt).parent.get();
-                let kept = self.is_locked(mnt) && !going.contains(&parent) && !tree.contains(&parent);
-                if over.as_ref().is_some_and(survives) {
-                    covered.insert(mnt);
-                }
-                if held || kept {
-                    going.remove(&mnt);
-                }
-            }
-            if before == (going.len(), covered.len()) {
-                return covered;
+        // What will be there afterwards; `true` if it is not moved to where its parent was.
+        let mut found: Vec<(Handle, bool)> = Vec::new();
+        for &mnt in going.iter() {
+            found.extend(
+                ns.mnt.children(mnt).filter(|child| !going.contains(child)).map(|child| (child, true)),
+            );
+            let parent = self.mount(mnt).parent.get();
+            if self.is_locked(mnt) && !going.contains(&parent) && !tree.contains(&parent) {
+                found.push((mnt, true));
             }
         }
+        while let Some((mnt, stays)) = found.pop() {
+            if stays && going.remove(&mnt) {
+                let locked = |child: &Handle| going.contains(child) && self.is_locked(*child);
+                found.extend(ns.mnt.children(mnt).filter(locked).map(|child| (child, true)));
+            }
+            let parent = self.mount(mnt).parent.get();
+            if !going.contains(&parent) {
+                continue;
+            }
+            if self.overmount(parent) != Some(mnt) {
+                found.push((parent, true));
+            } else if covered.insert(parent) {
+                found.push((parent, false));
+            }
+        }
+        covered
     }
 }

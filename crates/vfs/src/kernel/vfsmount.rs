@@ -248,14 +248,15 @@ impl Kernel {
     /// Kernel: fs/namespace.c `is_local_mountpoint()`.
     pub(crate) fn is_local_mountpoint(&self, ns: &Namespace, dentry: Handle, mnt_ns: u32) -> bool {
         self.store.see(dentry).meta.is_mounted()
-            && ns.mnt.covering(dentry).iter().any(|&mnt| self.mount(mnt).ns.get() == mnt_ns)
+            && ns.mnt.covering(dentry).any(|mnt| self.mount(mnt).ns.get() == mnt_ns)
     }
 
     /// Takes the mounts off a dentry that lost its name: they are other namespaces'.
     ///
     /// Kernel: fs/namespace.c `__detach_mounts()`.
     pub(crate) fn detach_mounts(&self, ns: &mut Namespace, dentry: Handle) {
-        while let Some(&mnt) = ns.mnt.covering(dentry).first() {
+        loop {
+            let Some(mnt) = ns.mnt.covering(dentry).next() else { return };
             self.umount_tree(ns, mnt, Umount::Connected);
         }
     }

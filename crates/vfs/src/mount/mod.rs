@@ -22,7 +22,7 @@ use rcuwalk_sync::{
     Arena, Budget, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
     chains::Found, type_stable,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 type_stable! {
@@ -198,16 +198,21 @@ pub(crate) struct MountState {
     pub(crate) chains: ChainsWriter,
     /// What everything that tenants make may take, if that is limited.
     pub(crate) memory: Option<Arc<Budget>>,
-    pub(crate) info: BTreeMap<Handle, MountInfo>,
+    info: BTreeMap<Handle, MountInfo>,
+    /// Peer groups and their slaves, by number.
+    groups: HashMap<u32, Group>,
     /// The mounts that cover a dentry, in whatever namespace.
-    pub(crate) covering: HashMap<Handle, Vec<Handle>>,
+    covering: HashMap<Handle, BTreeSet<Handle>>,
     /// File systems. Number 0 is none.
     pub(crate) supers: Table<SuperBlock>,
+    /// The device numbers of the file systems.
+    devs: BTreeSet<u64>,
     /// What is known of mount namespaces that is not their tasks' business, by number.
     namespaces: HashMap<u32, NamespaceInfo>,
     pub(crate) next_id: u64,
     next_ns: u32,
     next_group: u32,
+    next_child: u64,
     next_minor: u64,
 }
 
@@ -220,14 +225,30 @@ struct NamespaceInfo {
 }
 
 /// See [`MountState`].
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MountInfo {
-    pub(crate) children: Vec<Handle>,
+#[derive(Debug, Default)]
+struct MountInfo {
+    /// What is attached to it, by when it came.
+    children: BTreeMap<u64, Handle>,
+    /// When it came to its parent.
+    came: u64,
+    propagation: Propagation,
+}
+
+/// How a mount propagates.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Propagation {
     /// The group it sends to and receives from; 0 if it is not shared.
     pub(crate) shared: u32,
     /// The group it only receives from; 0 if it is no slave.
     pub(crate) master: u32,
     pub(crate) unbindable: bool,
+}
+
+/// The mounts that what happens on one of a group goes to.
+#[derive(Debug, Default)]
+struct Group {
+    peers: BTreeSet<Handle>,
+    slaves: BTreeSet<Handle>,
 }
 
 /// A file system. Kernel: `struct super_block`.
@@ -242,7 +263,7 @@ pub(crate) struct SuperBlock {
     pub(crate) flags: u32,
     /// Its directories have the "may search" bit. Kernel: whether a file system sets `IOP_FASTPERM_MAY_EXEC`.
     pub(crate) fastperm: bool,
-    pub(crate) mounts: u32,
+    pub(crate) mounts: BTreeSet<Handle>,
     /// Pages of file contents there may be.
     pub(crate) budget: Arc<PageBudget>,
     /// Inodes and extended attributes there may be.
@@ -282,12 +303,15 @@ impl MountTable {
             chains: writer,
             memory,
             info: BTreeMap::new(),
+            groups: HashMap::new(),
             covering: HashMap::new(),
             supers: Table::default(),
+            devs: BTreeSet::new(),
             namespaces: HashMap::new(),
             next_id: 1 << 31,
             next_ns: INIT_MNT_NS,
             next_group: 1,
+            next_child: 0,
             next_minor: 0,
         };
         Ok((table, state))
@@ -337,27 +361,101 @@ impl MountTable {
 }
 
 impl MountState {
-    pub(crate) fn info(&self, mnt: Handle) -> MountInfo {
-        self.info.get(&mnt).cloned().unwrap_or_default()
+    /// A mount that is attached nowhere and propagates nothing.
+    pub(crate) fn add(&mut self, mnt: Handle) {
+        self.info.insert(mnt, MountInfo::default());
     }
 
-    pub(crate) fn info_mut(&mut self, mnt: Handle) -> &mut MountInfo {
-        self.info.entry(mnt).or_default()
+    /// A mount is gone that propagates nothing.
+    pub(crate) fn remove(&mut self, mnt: Handle) {
+        self.info.remove(&mnt);
     }
 
     /// Every mount, attached or not.
-    pub(crate) fn all(&self) -> Vec<Handle> {
-        self.info.keys().copied().collect()
+    pub(crate) fn all(&self) -> impl Iterator<Item = Handle> {
+        self.info.keys().copied()
     }
 
-    /// The mounts attached to this one.
-    pub(crate) fn children(&self, mnt: Handle) -> &[Handle] {
-        self.info.get(&mnt).map_or(&[], |info| &info.children)
+    /// How a mount propagates.
+    pub(crate) fn propagation(&self, mnt: Handle) -> Propagation {
+        self.info.get(&mnt).map_or_else(Propagation::default, |info| info.propagation)
+    }
+
+    pub(crate) fn set_propagation(&mut self, mnt: Handle, new: Propagation) {
+        let Some(info) = self.info.get_mut(&mnt) else { return };
+        let old = std::mem::replace(&mut info.propagation, new);
+        self.leave(old.shared, |group| group.peers.remove(&mnt));
+        self.leave(old.master, |group| group.slaves.remove(&mnt));
+        if new.shared != 0 {
+            self.groups.entry(new.shared).or_default().peers.insert(mnt);
+        }
+        if new.master != 0 {
+            self.groups.entry(new.master).or_default().slaves.insert(mnt);
+        }
+    }
+
+    fn leave(&mut self, number: u32, remove: impl Fn(&mut Group) -> bool) {
+        if let Some(group) = self.groups.get_mut(&number) {
+            remove(group);
+            if group.peers.is_empty() && group.slaves.is_empty() {
+                self.groups.remove(&number);
+            }
+        }
+    }
+
+    /// The mounts of a peer group.
+    pub(crate) fn peers(&self, group: u32) -> impl Iterator<Item = Handle> {
+        self.groups.get(&group).into_iter().flat_map(|group| group.peers.iter().copied())
+    }
+
+    /// The mounts that only receive from a peer group.
+    pub(crate) fn slaves(&self, group: u32) -> impl Iterator<Item = Handle> {
+        self.groups.get(&group).into_iter().flat_map(|group| group.slaves.iter().copied())
+    }
+
+    /// The mounts attached to this one, the oldest first.
+    pub(crate) fn children(&self, mnt: Handle) -> impl Iterator<Item = Handle> {
+        self.info.get(&mnt).into_iter().flat_map(|info| info.children.values().copied())
+    }
+
+    /// Whether nothing is attached to this mount.
+    pub(crate) fn is_leaf(&self, mnt: Handle) -> bool {
+        self.info.get(&mnt).is_none_or(|info| info.children.is_empty())
+    }
+
+    /// Writes down that `mnt` comes to be attached to `parent`, over `dentry`; whether nothing covered that before.
+    pub(crate) fn add_child(&mut self, parent: Handle, mnt: Handle, dentry: Handle) -> bool {
+        self.next_child += 1;
+        let came = self.next_child;
+        if let Some(info) = self.info.get_mut(&mnt) {
+            info.came = came;
+        }
+        if let Some(info) = self.info.get_mut(&parent) {
+            info.children.insert(came, mnt);
+        }
+        let covering = self.covering.entry(dentry).or_default();
+        covering.insert(mnt);
+        covering.len() == 1
+    }
+
+    /// Writes down that `mnt` is attached to `parent` no more, over `dentry`; whether nothing covers that now.
+    pub(crate) fn remove_child(&mut self, parent: Handle, mnt: Handle, dentry: Handle) -> bool {
+        let came = self.info.get(&mnt).map_or(0, |info| info.came);
+        if let Some(info) = self.info.get_mut(&parent) {
+            info.children.remove(&came);
+        }
+        let Some(covering) = self.covering.get_mut(&dentry) else { return false };
+        covering.remove(&mnt);
+        let uncovered = covering.is_empty();
+        if uncovered {
+            self.covering.remove(&dentry);
+        }
+        uncovered
     }
 
     /// The mounts that cover a dentry, in whatever namespace.
-    pub(crate) fn covering(&self, dentry: Handle) -> &[Handle] {
-        self.covering.get(&dentry).map_or(&[], Vec::as_slice)
+    pub(crate) fn covering(&self, dentry: Handle) -> impl Iterator<Item = Handle> {
+        self.covering.get(&dentry).into_iter().flatten().copied()
     }
 
     /// A mount and everything below it, parents first.
@@ -365,7 +463,7 @@ impl MountState {
         let mut list = vec![mnt];
         let mut at = 0;
         while at < list.len() {
-            list.extend_from_slice(self.children(list[at]));
+            list.extend(self.children(list[at]));
             at += 1;
         }
         list
@@ -433,7 +531,7 @@ impl MountState {
         loop {
             self.next_minor += 1;
             let dev = crate::base::uapi::makedev(0, self.next_minor as u32);
-            if self.supers.iter().all(|sb| sb.dev != dev) {
+            if !self.devs.contains(&dev) {
                 return dev;
             }
         }
@@ -451,8 +549,17 @@ impl MountState {
         let flags = if user_ns.is_init() { 0 } else { flags::SB_NODEV };
         let budget = Arc::new(budget.counted(self.memory.clone()));
         let space = Arc::new(space.counted(self.memory.clone()));
-        let new =
-            SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts: 0, budget, space };
-        self.supers.insert(new)
+        let mounts = BTreeSet::new();
+        let new = SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts, budget, space };
+        let sb = self.supers.insert(new)?;
+        self.devs.insert(dev);
+        Ok(sb)
+    }
+
+    /// Ends a file system that is mounted nowhere.
+    pub(crate) fn remove_super(&mut self, sb: u32) -> Option<SuperBlock> {
+        let sb = self.supers.remove(sb)?;
+        self.devs.remove(&sb.dev);
+        Some(sb)
     }
 }
