@@ -1,7 +1,9 @@
 //! `cargo x test`: everything that must pass. `cargo x quick`: what to run after every change. `cargo x soak`: for longer.
 
 use crate::process::{self, Outcome, WORKSPACE, cargo, target_dir};
-use crate::{bench, capi, disasm, lanes, memory, models, oracle, parity, python, report, rows, suites, tidy};
+use crate::{
+    bench, capi, disasm, lanes, memory, models, oracle, parity, python, report, rows, rules, suites, tidy,
+};
 use std::process::Command;
 use std::time::Instant;
 
@@ -242,9 +244,10 @@ pub(crate) fn soak(seed: u64) -> Outcome {
         let mut test = cargo(&format!("test --quiet {WORKSPACE} --package {package} --test {test}"));
         process::run(test.env("RCUWALK_FUZZ_TIMES", "1000")).into()
     };
-    let parts: [(&str, &dyn Fn() -> Outcome); 6] = [
+    let parts: [(&str, &dyn Fn() -> Outcome); 7] = [
         ("random calls beside tmpfs", &|| oracle::run(SOAK_CALLS, None, seed, false)),
         ("random calls beside ext4", &|| oracle::run(SOAK_CALLS, None, seed, true)),
+        ("conditions taken out", &|| rules::run(SOAK_CONDITIONS, seed, rules::CALLS)),
         ("killed processes", &|| crash(SOAK_KILLS)),
         ("damaged image files", &|| hostile("rcuwalk-image", "corrupt")),
         ("senseless raw calls", &|| hostile("rcuwalk", "syscall")),
@@ -269,6 +272,8 @@ pub(crate) fn another_seed() -> u64 {
 
 /// Random calls of a soak, on each file system; a stage compares 300,000.
 const SOAK_CALLS: u64 = 10_000_000;
+/// Conditions that a soak takes out.
+const SOAK_CONDITIONS: usize = 200;
 /// Kills of a soak; the stage has 100.
 const SOAK_KILLS: u64 = 2_000;
 

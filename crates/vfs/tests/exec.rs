@@ -3,7 +3,7 @@
 use rcuwalk::cred::CapSet;
 use rcuwalk::uapi::*;
 use rcuwalk::userns::IdExtent;
-use rcuwalk::{Cred, Errno, Exec, Libc, MountOptions, NewInode, Sysctl, Task, Vfs, WalkMode};
+use rcuwalk::{CloneFlags, Cred, Errno, Exec, Libc, MountOptions, NewInode, Sysctl, Task, Vfs, WalkMode};
 
 /// Runs a test in both walk modes.
 fn both(test: impl Fn(&Vfs, &mut Task)) {
@@ -399,6 +399,27 @@ fn set_id_bits_of_the_program_count() {
         let exec = run(&mut vfs.task(Cred::root()), b"/pa").unwrap();
         assert_eq!(who(&exec), "0/5/5 0/0/0 P=full E=0 sec=1", "the real id is root's");
         assert!(!exec.dumpable && run(root, b"/via").unwrap().filename == b"/via");
+    });
+}
+
+#[test]
+fn set_id_bits_do_not_count_while_another_process_shares_the_current_directory() {
+    both(|vfs, root| {
+        put(root, b"/pa", 0o755, &elf(None));
+        root.chown(b"/pa", 5, 6).unwrap();
+        root.chmod(b"/pa", 0o6755).unwrap();
+        let setuid = CapSet::of(&[CAP_SETUID]);
+        let capable =
+            Cred::user(1000, 1000, &[]).to_builder().permitted(setuid).effective(setuid).build().unwrap();
+        for (cred, expected) in [
+            (Cred::user(1000, 1000, &[]), "1000/1000/1000 1000/1000/1000 P=0 E=0 sec=1"),
+            (capable, "1000/5/5 1000/6/6 P=0 E=0 sec=1"),
+        ] {
+            let parent = vfs.task(cred);
+            let mut child = parent.clone_with(CloneFlags::default().with_fs(true)).unwrap();
+            assert_eq!(who(&run(&mut child, b"/pa").unwrap()), expected);
+            drop(parent);
+        }
     });
 }
 

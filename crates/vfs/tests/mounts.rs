@@ -2,7 +2,8 @@
 
 use rcuwalk::uapi::*;
 use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, Task, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, ProcFile, Sysctl, Task, Vfs, WalkMode};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -193,6 +194,54 @@ fn an_unused_mount_expires_at_the_second_call() {
         root.chdir(b"/").unwrap();
         assert_eq!(root.umount2(b"/m", MNT_EXPIRE), Err(Errno::EAGAIN), "it was used meanwhile");
         root.umount2(b"/m", MNT_EXPIRE).unwrap();
+    });
+}
+
+#[test]
+fn what_is_mounted_on_nothing_cannot_be_moved() {
+    both(|vfs, _| {
+        let root = &mut vfs.task(Cred::root());
+        let namespace = root.open_proc(root, ProcFile::MntNs).unwrap();
+        root.umount2(b"/", MNT_DETACH).unwrap();
+        root.setns(namespace, 0).unwrap();
+        mkdirs(root, &["/d"]);
+        assert_eq!(root.mount(b"/", b"/d", b"", MS_MOVE, b""), Err(Errno::EINVAL));
+        assert_eq!(root.umount2(b"/", MNT_DETACH), Err(Errno::EINVAL));
+    });
+}
+
+#[test]
+fn each_of_many_mounts_is_found_where_it_is() {
+    both(|_, root| {
+        mkdirs(root, &["/m"]);
+        let places: Vec<String> = (0..400).map(|n| format!("/m/{n}")).collect();
+        mkdirs(root, &places.iter().map(String::as_str).collect::<Vec<_>>());
+        for place in &places {
+            tmpfs(root, place.as_bytes());
+            touch(root, format!("{place}/in").as_bytes());
+        }
+        let devices: BTreeSet<u64> =
+            places.iter().map(|place| ino(root, format!("{place}/in").as_bytes()).0).collect();
+        assert_eq!(devices.len(), places.len());
+    });
+}
+
+#[test]
+fn a_copy_of_locked_mounts_that_finds_no_room_is_taken_back_whole() {
+    both(|vfs, root| {
+        mkdirs(root, &["/m", "/n"]);
+        let before = vfs.stats().entries;
+        tmpfs(root, b"/m");
+        mkdirs(root, &["/m/d"]);
+        tmpfs(root, b"/m/d");
+        let mut user = vfs.task(Cred::root());
+        user.unshare(CLONE_NEWUSER | CLONE_NEWNS).unwrap();
+        vfs.set_sysctl(Sysctl::MountMax, 5).unwrap();
+        assert_eq!(user.mount(b"/", b"/n", b"", MS_BIND | MS_REC, b""), Err(Errno::ENOSPC));
+        drop(user);
+        root.umount2(b"/m/d", 0).unwrap();
+        root.umount2(b"/m", 0).unwrap();
+        assert_eq!(vfs.stats().entries, before);
     });
 }
 

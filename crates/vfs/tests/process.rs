@@ -289,3 +289,34 @@ fn inode_flags_are_for_the_owner_and_the_privileged() {
         assert_eq!([root.setflags(fifo, 0), stranger.setflags(other, 0)], [Err(Errno::EROFS); 2]);
     });
 }
+
+#[test]
+fn an_end_of_a_fifo_that_would_wait_for_the_other_is_told_to_try_again() {
+    both(|_, root| {
+        root.mknod(b"/p", S_IFIFO | 0o666, 0).unwrap();
+        assert_eq!(root.open(b"/p", O_WRONLY, 0), Err(Errno::EAGAIN));
+        assert_eq!(root.open(b"/p", O_WRONLY | O_NONBLOCK, 0), Err(Errno::ENXIO));
+        assert_eq!(root.open(b"/p", O_RDONLY, 0), Err(Errno::EAGAIN));
+        let reader = root.open(b"/p", O_RDONLY | O_NONBLOCK, 0).unwrap();
+        assert_eq!(root.open(b"/p", O_RDONLY, 0), Err(Errno::EAGAIN), "a reader is no writer");
+        let writer = root.open(b"/p", O_WRONLY, 0).unwrap();
+        assert!(root.open(b"/p", O_RDONLY, 0).is_ok());
+        root.close(reader).unwrap();
+        root.close(writer).unwrap();
+    });
+}
+
+#[test]
+fn no_name_and_no_body_of_a_link_has_a_nul_in_it() {
+    both(|vfs, root| {
+        root.creat(b"/f", 0o644).unwrap();
+        let before = vfs.stats().entries;
+        assert_eq!(root.symlink(b"a\0b", b"/l"), Err(Errno::EINVAL));
+        assert_eq!(root.symlink(b"a", b"/l\0"), Err(Errno::EINVAL));
+        assert_eq!(root.mkdir(b"/d\0", 0o755), Err(Errno::EINVAL));
+        assert_eq!(root.creat(b"/c\0", 0o755), Err(Errno::EINVAL));
+        assert_eq!(root.link(b"/f", b"/g\0"), Err(Errno::EINVAL));
+        assert_eq!(root.rename(b"/f", b"/g\0"), Err(Errno::EINVAL));
+        assert_eq!(vfs.stats().entries, before);
+    });
+}

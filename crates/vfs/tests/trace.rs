@@ -1,6 +1,7 @@
 //! What a recording tells of walks and checks.
 
 use rcuwalk::acl::{ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry, UncheckedAcl};
+use rcuwalk::cred::CapSet;
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::trace::{Class, Event, Fact, Held, Rule};
 use rcuwalk::uapi::*;
@@ -173,6 +174,13 @@ fn each_rule_that_refuses_is_named() {
     assert_eq!(says(&|| task.link(b"/tmp/f", b"/tmp/h").is_ok()), Some(Rule::ProtectedHardlinks));
     assert_eq!(says(&|| task.open(b"/tmp/g", O_CREAT | O_RDWR, 0).is_ok()), Some(Rule::ProtectedCreate));
     assert_eq!(says(&|| task.mkdir(b"/d", 0o755).is_ok()), Some(Rule::Permission));
+    let chown = CapSet::of(&[CAP_CHOWN]);
+    let giver = vfs.task(user().to_builder().permitted(chown).effective(chown).build().unwrap());
+    root.chmod(b"/tmp/f", 0o6755).unwrap();
+    assert_eq!(says(&|| task.chown(b"/tmp/f", 1000, INVALID_ID).is_ok()), Some(Rule::Chown));
+    let to_nobody = || giver.chown(b"/tmp/f", INVALID_ID, INVALID_ID).is_ok();
+    assert_eq!(says(&to_nobody), Some(Rule::NotOwner), "taking the set-id bits away is a change of mode");
+    assert_eq!(says(&|| giver.chown(b"/tmp/f", 1000, INVALID_ID).is_ok()), Some(Rule::NotOwner), "likewise");
     vfs.set_read_only(true);
     assert_eq!(says(&|| task.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::ReadOnlySuperblock));
     vfs.set_read_only(false);

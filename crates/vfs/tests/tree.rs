@@ -206,14 +206,41 @@ fn many_threads_look_up_while_others_rename() {
     });
 }
 
+/// Uses up what long names are kept in, with bodies of links.
+fn leave_no_room_for_long_names(root: &Task) {
+    let full = (0..50).find(|n| root.symlink(&[b'x'; 100], format!("/l{n}").as_bytes()).is_err());
+    assert!(full.is_some_and(|n| n > 0), "{full:?}");
+}
+
+#[test]
+fn what_finds_no_room_for_its_name_changes_nothing() {
+    let vfs = Vfs::builder().capacity(16).inode_limit(50).build().unwrap();
+    let root = vfs.task(Cred::root());
+    root.creat(b"/f", 0o644).unwrap();
+    root.mkdir(b"/d", 0o755).unwrap();
+    let [taken, long] = [b't', b'n'].map(|byte| [b"/".as_slice(), &[byte; 250]].concat());
+    root.creat(&taken, 0o644).unwrap();
+    leave_no_room_for_long_names(&root);
+    let state = || (vfs.stats().entries, root.statfs(b"/").unwrap().ffree, root.stat(b"/").unwrap().nlink);
+    let before = state();
+    assert_eq!(root.mkdir(&long, 0o755), Err(Errno::ENOSPC));
+    assert_eq!(root.creat(&long, 0o644), Err(Errno::ENOSPC));
+    assert_eq!(root.link(b"/f", &long), Err(Errno::ENOSPC));
+    assert_eq!(root.rename(b"/f", &long), Err(Errno::ENOSPC));
+    assert_eq!(root.rename(b"/d", &long), Err(Errno::ENOSPC));
+    let files = [root.stat(b"/f").unwrap().ino, root.stat(&taken).unwrap().ino];
+    assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOSPC));
+    assert_eq!(root.renameat2(AT_FDCWD, b"/d", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOSPC));
+    assert_eq!([root.stat(b"/f").unwrap().ino, root.stat(&taken).unwrap().ino], files);
+    assert_eq!((root.stat(&long), state()), (Err(Errno::ENOENT), before));
+}
+
 #[test]
 fn a_rename_that_fails_gives_back_what_its_whiteout_took() {
     let vfs = Vfs::builder().capacity(16).inode_limit(50).build().unwrap();
     let root = vfs.task(Cred::root());
     root.creat(b"/f", 0o644).unwrap();
-    // Bodies of links use up what long names are kept in.
-    let full = (0..50).find(|n| root.symlink(&[b'x'; 100], format!("/l{n}").as_bytes()).is_err());
-    assert!(full.is_some_and(|n| n > 0), "{full:?}");
+    leave_no_room_for_long_names(&root);
     let long = [b"/".as_slice(), &[b'n'; 250]].concat();
     let free = root.statfs(b"/").unwrap().ffree;
     let entries = vfs.stats().entries;

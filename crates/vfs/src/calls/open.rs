@@ -571,7 +571,7 @@ impl Task {
         } else if !mode.path && matches!(file_type, S_IFSOCK | S_IFCHR | S_IFBLK) {
             // There are no drivers here.
             return Err(Errno::ENXIO);
-        } else if file_type == S_IFDIR && op.has(O_DIRECT) && !mode.path {
+        } else if file_type == S_IFDIR && op.has(O_DIRECT) {
             return Err(Errno::EINVAL);
         }
         if !mode.path && file_type == S_IFREG {
@@ -595,10 +595,13 @@ impl Task {
 
     /// What opening a regular file does besides.
     fn open_regular(&self, opened: Opened, inode: Handle, mode: FileMode, op: &OpenFlags) -> Result<()> {
-        if mode.write && !opened.created {
+        if opened.created {
+            return Ok(());
+        }
+        if mode.write {
             self.want_write(opened.path)?;
         }
-        if op.has(O_TRUNC) && !opened.created {
+        if op.has(O_TRUNC) {
             return self.handle_truncate(opened.path.mnt, inode);
         }
         Ok(())

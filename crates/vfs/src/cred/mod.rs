@@ -168,8 +168,7 @@ impl Cred {
     /// Is the group in the supplementary list? Kernel: `groups_search()`.
     #[inline]
     fn in_groups(&self, gid: u32) -> bool {
-        let groups = &*self.fields.groups;
-        !groups.is_empty() && groups.binary_search(&gid).is_ok()
+        self.fields.groups.binary_search(&gid).is_ok()
     }
 
     /// Has the credential this capability over the initial namespace? Kernel: `capable()`.
@@ -196,9 +195,6 @@ impl Cred {
         loop {
             if ns.is(own) {
                 return self.fields.effective.contains(cap);
-            }
-            if ns.level() <= own.level() {
-                return false;
             }
             let Some(parent) = ns.parent() else { return false };
             if parent.is(own) && ns.owner() == self.fields.euid {
@@ -816,6 +812,13 @@ mod tests {
     }
 
     /// u06: an ordinary user who maps himself to root has root's rules for set-id calls inside.
+    #[test]
+    fn a_credential_has_at_most_65536_groups() {
+        let with =
+            |count| Cred::root().to_builder().groups(&vec![7; count]).build().map(|cred| cred.groups().len());
+        assert_eq!([with(65_536), with(65_537)], [Ok(65_536), Err(Errno::EINVAL)]);
+    }
+
     #[test]
     fn root_of_a_namespace_is_its_id_zero() {
         let inside = Cred::user(1000, 1000, &[]).unshare_user(false).unwrap();

@@ -45,3 +45,17 @@ pub(super) fn skip_slashes(path: &[u8], from: usize) -> usize {
     }
     at
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_could_not_be_copied_in_says_why() {
+        let long = [1; PATH_MAX];
+        let errors = [&NAME_FAULT, &NAME_NO_MEMORY, &long].map(|name| check_name(name, false));
+        assert_eq!(errors, [Errno::EFAULT, Errno::ENOMEM, Errno::ENAMETOOLONG].map(Err));
+        assert_eq!(check_name(&long[1..], false), Ok(()));
+        assert_eq!([false, true].map(|empty_ok| check_name(b"", empty_ok)), [Err(Errno::ENOENT), Ok(())]);
+    }
+}

@@ -111,10 +111,9 @@ pub(crate) fn chown(attr: &InodeAttr, cred: &Cred, view: &IdView<'_>, uid: u32, 
     if !owner_or_capable(cred, attr) {
         return Err(Errno::EPERM);
     }
-    // A set-group-id bit that survived must also be the caller's to set for the group that the inode gets, with the
-    // capabilities that he has over it before and after.
-    let keeps_sgid =
-        in_group_or_capable(cred, attr, after.gid) && in_group_or_capable(cred, &after, after.gid);
+    // A set-group-id bit that survived must also be the caller's to set for the group that the inode gets. The kernel asks for
+    // the capabilities over the inode as it was, too: if they alone are missing, the bit is gone already.
+    let keeps_sgid = in_group_or_capable(cred, &after, after.gid);
     Ok(chown(if keeps_sgid { mode } else { mode & !S_ISGID }))
 }
 
@@ -167,7 +166,7 @@ fn without_set_id(attr: &InodeAttr, cred: &Cred) -> u32 {
 ///
 /// Kernel: `setattr_should_drop_suidgid()` in `file_remove_privs()`.
 pub(crate) fn mode_after_write(attr: &InodeAttr, cred: &Cred) -> u32 {
-    if attr.mode & (S_ISUID | S_ISGID) == 0 || !s_isreg(attr.mode) || cred.capable(CAP_FSETID) {
+    if !s_isreg(attr.mode) || cred.capable(CAP_FSETID) {
         return attr.mode;
     }
     without_set_id(attr, cred)
