@@ -34,8 +34,9 @@ const RULES: &[&str] = &[
     "calls/attr.rs",
 ];
 
-/// A condition with one of these is a step of the lockless walk or of the whole-path table. Only a race can tell such a step from
-/// none: each kind has a `step!`, with races that need it (crates/vfs/tests/schedules.rs) and a mutant of `cargo x mutants`.
+/// A condition with one of these is a step of the lockless walk or of the whole-path table, which only a race can tell from none:
+/// `cargo x mutants` takes out those that are a `step!`. Whether a race would notice the others (in scoped walks, where the current
+/// directory changes, in `..` out of a bind mount) is not found out here.
 const PROTOCOL: &[&str] = &["step!(", "RCU", "legitimize(", "revalidate(", ".retry(", "seq.begin("];
 
 /// Conditions that change no answer, each with its reason; a list of `[[condition]]`.
