@@ -78,11 +78,15 @@ fn rows_in(name: &str, mount: &str, options: &str) -> Outcome {
         unshare.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(&dir);
         unshare
     };
-    let outcome = if process::works(&mut private(mount)) {
+    let outcome = if process::works(&mut private(&format!("{mount} && umount \"$1\""))) {
         let rows = format!("{} rows {options} --backend \"dir:$1\"", oracle.display());
         // Whatever rows leave behind is seen before the file system goes.
         let clean = "{ left=$(ls -A \"$1\" | grep -vx lost+found || true); [ -z \"$left\" ] || { echo \"left: $left\"; exit 1; }; }";
-        process::run(&mut private(&format!("{mount} && {rows} && {clean}"))).into()
+        // A server in the background is in this namespace, too, and would keep it.
+        let all = format!(
+            "{mount} && {{ {rows} && {clean}; ended=$?; umount \"$1\" || umount -l \"$1\"; exit $ended; }}"
+        );
+        process::run(&mut private(&all)).into()
     } else {
         Outcome::Skipped(format!("{name} cannot be mounted here (`{mount}`)"))
     };

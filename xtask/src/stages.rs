@@ -202,7 +202,10 @@ pub(crate) fn crash(rounds: u64) -> Outcome {
         let mut test = cargo(&format!("test --quiet {WORKSPACE} --test {test} -- --nocapture killed"));
         process::run(test.env("RCUWALK_CRASH_ROUNDS", rounds.to_string()))
     };
-    test("crash", rounds).and_then(|()| test("cli", rounds / 4)).into()
+    test("crash", rounds)
+        .and_then(|()| test("full", rounds / 4))
+        .and_then(|()| test("cli", rounds / 4))
+        .into()
 }
 
 /// The crates whose tests are the quick ones: one choice for tests and rows, so that nothing is built twice.

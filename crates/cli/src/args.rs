@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Image(crate::image::ImageArgs),
     /// Mount a tree, so that any program can use it
     Mount(crate::mount::MountArgs),
+    /// Unmount a tree, and wait until all of it is in its image
+    Umount(crate::umount::UmountArgs),
     /// Tell which remedies the running kernel has, and what else its lookups pay for
     Doctor {
         /// Write JSON

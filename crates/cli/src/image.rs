@@ -8,7 +8,7 @@ use rcuwalk_host::ImportOptions;
 use rcuwalk_image::{Inventory, Summary};
 use serde::Serialize;
 
-use crate::output::{Done, Failure, complain, print, print_json};
+use crate::output::{Done, Failure, print, print_json};
 use crate::source;
 
 /// A tree into a file.
@@ -40,7 +40,8 @@ enum ImageCommand {
     /// Read all of an image, and tell whether it is a whole tree
     ///
     /// Every page, every record and the tree as a whole are checked. The file stays as it is: what was not closed is repaired in
-    /// memory, as `mount --image` does in the file. Exit code 2 and the damaged part if it cannot be mounted.
+    /// memory, as `mount --image` does in the file. Exit code 2 and the damaged part if it cannot be mounted; 3 if it is in use: what is
+    /// told is its last commit.
     Check(FileArgs),
     /// Tell what is in an image, and when it was last committed; checks it, too
     Info(FileArgs),
@@ -59,6 +60,8 @@ struct FileArgs {
 #[derive(Debug, Serialize)]
 struct Facts {
     version: u32,
+    in_use: bool,
+    closed: bool,
     commits: u64,
     committed: f64,
     entries: u64,
@@ -78,6 +81,8 @@ impl Facts {
     fn new(summary: &Summary, inventory: &Inventory) -> Facts {
         Facts {
             version: summary.version,
+            in_use: summary.in_use,
+            closed: summary.closed,
             commits: summary.commits,
             committed: summary.committed.sec as f64 + f64::from(summary.committed.nsec) / 1e9,
             entries: summary.names + 1,
@@ -94,6 +99,21 @@ impl Facts {
         }
     }
 
+    /// Whether it is a whole tree.
+    fn verdict(&self, path: &Path) -> String {
+        let (path, commit, entries) = (path.display(), self.commits, self.entries);
+        match (self.in_use, self.closed) {
+            (true, _) => format!(
+                "{path}: in use, as of commit {commit}: {entries} entries; unmount it before you copy it (rcuwalk umount)\n"
+            ),
+            (_, false) => format!(
+                "{path}: whole, {entries} entries, as of commit {commit}: it was not closed (its process was killed, or it was copied \
+                 while it was in use)\n"
+            ),
+            _ => format!("{path}: whole, {entries} entries\n"),
+        }
+    }
+
     fn text(&self, path: &Path) -> String {
         let committed = jiff::Timestamp::new(self.committed as i64, 0).map_or_else(
             |_| "?".to_owned(),
@@ -105,7 +125,7 @@ impl Facts {
              attributes {}\n\
              contents   {} bytes stored, {} with holes\n\
              file       {} bytes, {} of them free\n\
-             committed  {} times, last {committed}\n",
+             committed  {} times, last {committed}{}\n",
             path.display(),
             self.version,
             self.entries,
@@ -120,6 +140,11 @@ impl Facts {
             self.file_bytes,
             self.free_bytes,
             self.commits,
+            match (self.in_use, self.closed) {
+                (true, _) => "; in use",
+                (_, false) => "; not closed since",
+                _ => "",
+            },
         )
     }
 }
@@ -140,12 +165,7 @@ pub(crate) fn save(args: &SaveArgs) -> Done {
     let importing = |e| Failure::Error(format!("importing: {e}"));
     let source = rcuwalk_host::open(&args.source).map_err(importing)?;
     let report = source::watched(|progress| source.import(&vfs, &options, progress)).map_err(importing)?;
-    if let Some(first) = report.problems.first() {
-        complain(format_args!(
-            "note: {} entries are not as in the source; the first: {first}",
-            report.problem_count
-        ));
-    }
+    source::complain_of(&report.problems, report.problem_count);
     let summary = rcuwalk_image::save(&vfs, &args.image).map_err(failed)?;
     if args.json {
         #[derive(Serialize)]
@@ -168,6 +188,8 @@ pub(crate) fn run(args: &ImageArgs) -> Done {
     match (file.json, detailed) {
         (true, _) => print_json(&facts),
         (_, true) => print(facts.text(&file.image).as_bytes()),
-        _ => print(format!("{}: whole, {} entries\n", file.image.display(), facts.entries).as_bytes()),
-    }
+        _ => print(facts.verdict(&file.image).as_bytes()),
+    }?;
+    // What it is now hangs on the process that has it.
+    if facts.in_use { Err(Failure::Unknown) } else { Ok(()) }
 }

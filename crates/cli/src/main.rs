@@ -13,6 +13,7 @@ mod render;
 mod signals;
 mod source;
 mod sys;
+mod umount;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn run(command: &Command) -> Done {
         Command::Save(args) => image::save(args),
         Command::Image(args) => image::run(args),
         Command::Mount(args) => mount::run(args),
+        Command::Umount(args) => umount::run(args),
         Command::Doctor { json } => bench::doctor(*json),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,13 +1,14 @@
-//! `rcuwalk mount`, and what mount(8) calls as `mount.rcuwalk`.
+//! `rcuwalk mount`, and what mount(8) and umount(8) call as `mount.rcuwalk` and `umount.fuse.rcuwalk`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rcuwalk::{Cred, Timespec, Vfs};
@@ -16,6 +17,7 @@ use rcuwalk_host::ImportOptions;
 use rcuwalk_image::Live;
 
 use crate::output::{Done, Failure, complain};
+use crate::umount::Verdict;
 use crate::{signals, source};
 
 const HELP: &str = "\
@@ -23,7 +25,8 @@ Options of -o: ro, rw, noexec, exec, nosuid, suid, nodev, dev, noatime, sync, al
 writeback, fsname=NAME, threads=N, limit=SIZE, image=FILE. The defaults are rw,exec,nosuid,nodev,as-seen, and for root allow_other. \
 What mount(8) and systemd understand themselves (defaults, noauto, nofail, _netdev, x-...) is passed over.
 
-Unmount with umount(8), fusermount3 -u, or a signal to the process. Nothing is kept then but in an image.
+Unmount with `rcuwalk umount`, which waits until all is in the image; or with umount(8), fusermount3 -u, or a signal to the process. \
+Nothing is kept then but in an image.
 
 With --image, what is fsynced survives everything, and what is not is kept every five seconds and when it is unmounted.
 
@@ -71,16 +74,17 @@ pub(crate) struct MountArgs {
 }
 
 /// The command line with what mount(8) passes to `mount.rcuwalk` (`SOURCE DIR [-sfnv] [-o LIST] [-t TYPE]`) put as `rcuwalk mount`
-/// has it.
+/// has it, and what umount(8) passes to `umount.fuse.rcuwalk` (`DIR [-flnv] [-t TYPE]`) as `rcuwalk umount` has it.
 pub(crate) fn arguments(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args = args.peekable();
-    let helper =
-        args.peek().is_some_and(|name| Path::new(name).file_name() == Some("mount.rcuwalk".as_ref()));
-    if !helper {
-        return args.collect();
-    }
+    let name = args.peek().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
+    let command = match name {
+        Some("mount.rcuwalk" | "mount.fuse.rcuwalk") => "mount",
+        Some("umount.rcuwalk" | "umount.fuse.rcuwalk") => "umount",
+        _ => return args.collect(),
+    };
     let mut out: Vec<OsString> = args.by_ref().take(1).collect();
-    out.push("mount".into());
+    out.push(command.into());
     while let Some(arg) = args.next() {
         match arg.to_str() {
             // Sloppy, no mtab, verbose: nothing to heed.
@@ -168,16 +172,19 @@ impl MountArgs {
 }
 
 pub(crate) fn run(args: &MountArgs) -> Done {
-    let plan = args.plan()?;
+    let mut plan = args.plan()?;
     if !args.foreground && !args.daemon {
         return in_background();
     }
     signals::ask_first();
+    let verdict = Verdict::new().and_then(|verdict| Ok((verdict.about()?, verdict)));
+    let (about, verdict) = verdict.map_err(|e| Failure::Error(format!("a file in memory: {e}")))?;
+    plan.options.about = about;
     let (mount, kept) = plan.mount()?;
     if args.daemon {
         detach().map_err(|e| Failure::Error(format!("going into the background: {e}; use -f")))?;
     }
-    serve(mount, kept, args.daemon)
+    serve(mount, kept, &verdict, args.daemon)
 }
 
 /// Starts this program anew to serve, and waits until it has mounted or said why not.
@@ -186,6 +193,7 @@ pub(crate) fn run(args: &MountArgs) -> Done {
 fn in_background() -> Done {
     let failed = |e: io::Error| Failure::Error(format!("starting the server: {e}; use -f"));
     let mut child = Command::new("/proc/self/exe")
+        .arg0("rcuwalk")
         .args(arguments(std::env::args_os()).into_iter().skip(1))
         .arg("--daemon")
         .stdin(Stdio::null())
@@ -209,6 +217,8 @@ const READY: &str = "mounted\n";
 
 /// Leaves terminal, directory and standard streams, and says that all is well.
 fn detach() -> io::Result<()> {
+    // It is named after the link that it was started by.
+    rustix::thread::set_name(c"rcuwalk")?;
     // Fails for the leader of a process group, who has no terminal to leave.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
@@ -294,17 +304,17 @@ impl Plan {
         let failed = |e| Failure::Error(format!("importing: {e}"));
         let source = rcuwalk_host::open(path).map_err(failed)?;
         let report = source::watched(|progress| source.import(vfs, &options, progress)).map_err(failed)?;
-        if let Some(first) = report.problems.first() {
-            let count = report.problem_count;
-            complain(format_args!("note: {count} entries are not as in the source; the first: {first}"));
-        }
+        source::complain_of(&report.problems, report.problem_count);
         Ok(())
     }
 }
 
+/// How often a server looks whether anybody can still reach its tree.
+const LOOKS: Duration = Duration::from_secs(2);
+
 /// Serves until the tree is unmounted, or a signal asks for that.
-fn serve(mount: Mount, kept: Option<Live>, is_daemon: bool) -> Done {
-    let mut known = None;
+fn serve(mount: Mount, kept: Option<Live>, verdict: &Verdict, is_daemon: bool) -> Done {
+    let (mut known, mut looked) = (None, Instant::now());
     while signals::asked().is_none() && !mount.is_over() {
         let error = kept.as_ref().and_then(Live::last_error);
         if error != known {
@@ -316,6 +326,13 @@ fn serve(mount: Mount, kept: Option<Live>, is_daemon: bool) -> Done {
             }
             known = error;
         }
+        if is_daemon && looked.elapsed() >= LOOKS {
+            looked = Instant::now();
+            if mount.is_deserted() {
+                // It goes on if the tree is still to be seen elsewhere, or in use.
+                let _ = rcuwalk_fuse::unmount(mount.point(), false);
+            }
+        }
         // A signal wakes this thread.
         thread::park_timeout(Duration::from_millis(250));
     }
@@ -323,12 +340,10 @@ fn serve(mount: Mount, kept: Option<Live>, is_daemon: bool) -> Done {
     let unmounted = mount.unmount().map_err(|e| format!("unmounting: {point}: {e}"));
     let closed = kept.map_or(Ok(()), Live::close);
     let closed = closed.map_err(|e| format!("image: closing; what was not committed is lost: {e}"));
-    let mut done = Ok(());
-    for error in [unmounted, closed].into_iter().filter_map(Result::err) {
-        report(is_daemon, error);
-        done = Err(Failure::Explained);
-    }
-    done
+    let wrong: Vec<String> = [unmounted, closed].into_iter().filter_map(Result::err).collect();
+    verdict.leave(&wrong);
+    wrong.iter().for_each(|wrong| report(is_daemon, wrong));
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Explained) }
 }
 
 /// Says what goes wrong while the tree is served: in the system's log if this is a daemon, which has no other place.
@@ -368,5 +383,7 @@ mod tests {
         assert_eq!(given(&["rcuwalk", "stat", "-n"]), "rcuwalk stat -n");
         let helper = ["/sbin/mount.rcuwalk", "none", "/mnt", "-n", "-v", "-o", "rw,engine", "-t", "rcuwalk"];
         assert_eq!(given(&helper), "/sbin/mount.rcuwalk mount none /mnt -o rw,engine");
+        let helper = ["/sbin/umount.fuse.rcuwalk", "/mnt", "-n", "-l", "-t", "fuse.rcuwalk"];
+        assert_eq!(given(&helper), "/sbin/umount.fuse.rcuwalk umount /mnt -l");
     }
 }

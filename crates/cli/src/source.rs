@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rcuwalk::{Task, Vfs};
-use rcuwalk_host::{Files, HostNames, Identity, ImportOptions, Names, Progress, Source};
+use rcuwalk_host::{Files, HostNames, Identity, ImportOptions, Names, Problem, Progress, Source};
 
 use crate::args::Place;
 use crate::output::{Failure, complain};
@@ -22,12 +22,7 @@ pub(crate) fn open(place: &Place) -> Result<Task, Failure> {
     let options = ImportOptions { databases: place.who.is_some(), ..ImportOptions::default() };
     let report = watched(|progress| source.import(&vfs, &options, progress))
         .map_err(|e| Failure::Error(format!("importing: {e}")))?;
-    if let Some(first) = report.problems.first() {
-        complain(format_args!(
-            "note: {} entries are not as in the source; the first: {first}",
-            report.problem_count
-        ));
-    }
+    complain_of(&report.problems, report.problem_count);
     let who = match &place.who {
         Some(text) => named(text, &source, &vfs)?,
         None => caller()?,
@@ -82,4 +77,17 @@ pub(crate) fn watched<R, E>(import: impl FnOnce(&Progress) -> Result<R, E>) -> R
         }
         report
     })
+}
+
+/// How many problems of a source are named.
+const NAMED: usize = 10;
+
+/// Says on standard error what of a source could not be taken over: how many entries, and the first of them.
+pub(crate) fn complain_of(problems: &[Problem], count: u64) {
+    if count == 0 {
+        return;
+    }
+    let first: Vec<String> = problems.iter().take(NAMED).map(|problem| format!("\n  {problem}")).collect();
+    let more = if count > NAMED as u64 { "; the first:" } else { ":" };
+    complain(format_args!("note: {count} entries are not as in the source{more}{}", first.concat()));
 }

@@ -1,4 +1,5 @@
-//! Whether something is mounted within the tree: what the kernel forgets there, it unmounts.
+//! What the mount namespaces of the machine tell: whether something is mounted within the tree (what the kernel forgets there, it
+//! unmounts), and whether any other process sees it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,41 +21,65 @@ impl Covers {
         let _ = self.device.set(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)));
     }
 
-    /// Whether something may be mounted within the tree.
+    /// Whether something may be mounted within the tree. A process that may not be looked at is taken to see nothing there.
     pub(crate) fn may_exist(&self) -> bool {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        *found = *found || self.device.get().is_none_or(|device| anywhere(device).unwrap_or(true));
+        let anywhere = |device: &String| {
+            views(true).is_ok_and(|mut all| all.any(|view| covered(device, &view.unwrap_or_default())))
+        };
+        *found = *found || self.device.get().is_none_or(anywhere);
         *found
+    }
+
+    /// Whether no other process sees the tree, and no file system shows this one's mount namespace.
+    pub(crate) fn is_deserted(&self) -> bool {
+        let Some(device) = self.device.get() else { return false };
+        let Ok(own) = fs::read_link("/proc/self/ns/mnt") else { return false };
+        let shown = format!(" {} ", own.display());
+        let sees = |mounts: &str| mounts.contains(&shown) || fields(mounts).any(|[_, _, of]| of == device);
+        // One that may not be looked at may see it.
+        views(false).is_ok_and(|mut all| !all.any(|view| view.is_none_or(|mounts| sees(&mounts))))
     }
 }
 
+/// What processes of this machine have as `mountinfo`, this one, too, if it is `own`: once for each mount namespace, as far as these can
+/// be told apart. None for a process that may not be looked at.
+///
 /// # Errors
 ///
-/// Those of reading `/proc`. A process that may not be looked at is passed over: root may look at all of them.
-fn anywhere(device: &str) -> io::Result<bool> {
-    let mut namespaces = HashSet::new();
-    for process in fs::read_dir("/proc")? {
-        let process = process?.path();
-        let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { continue };
-        if namespaces.insert(namespace)
-            && let Ok(mounts) = fs::read_to_string(process.join("mountinfo"))
-            && covered(device, &mounts)
-        {
-            return Ok(true);
+/// Those of listing `/proc`.
+fn views(own: bool) -> io::Result<impl Iterator<Item = Option<String>>> {
+    let this = std::process::id().to_string();
+    let mut known = HashSet::new();
+    Ok(fs::read_dir("/proc")?.filter_map(move |process| {
+        let process = process.ok()?;
+        let name = process.file_name();
+        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        if !is_process || !own && name == this.as_str() {
+            return None;
         }
-    }
-    Ok(false)
+        let namespace = fs::read_link(process.path().join("ns/mnt"));
+        if namespace.is_ok_and(|namespace| !known.insert(namespace)) {
+            return None;
+        }
+        match fs::read_to_string(process.path().join("mountinfo")) {
+            Ok(mounts) => Some(Some(mounts)),
+            // It has ended.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => None,
+            Err(_) => Some(None),
+        }
+    }))
+}
+
+/// Of each mount in a `mountinfo` its number, that of the mount it lies on, and its device.
+fn fields(mounts: &str) -> impl Iterator<Item = [&str; 3]> {
+    mounts.lines().filter_map(|line| line.splitn(4, ' ').take(3).collect::<Vec<_>>().try_into().ok())
 }
 
 /// Whether one of the mounts in a `mountinfo` lies on a mount of the device.
 fn covered(device: &str, mounts: &str) -> bool {
-    let fields = || {
-        mounts
-            .lines()
-            .filter_map(|line| <[&str; 3]>::try_from(line.splitn(4, ' ').take(3).collect::<Vec<_>>()).ok())
-    };
-    let ours: HashSet<&str> = fields().filter(|[_, _, of]| *of == device).map(|[id, ..]| id).collect();
-    fields().any(|[_, parent, _]| ours.contains(parent))
+    let ours: HashSet<&str> = fields(mounts).filter(|[_, _, of]| *of == device).map(|[id, ..]| id).collect();
+    fields(mounts).any(|[_, parent, _]| ours.contains(parent))
 }
 
 #[cfg(test)]
@@ -74,14 +99,17 @@ mod tests {
     #[test]
     fn this_machine_is_looked_at() {
         let covers = Covers::default();
-        assert!(covers.may_exist(), "before it is mounted nothing is known");
-        assert!(!anywhere("4095:1048575").expect("/proc can be read"));
-        assert!(
-            anywhere(&{
-                let root = rustix::fs::stat("/").expect("stat").st_dev;
-                format!("{}:{}", rustix::fs::major(root), rustix::fs::minor(root))
-            })
-            .expect("/proc can be read")
-        );
+        assert!(covers.may_exist() && !covers.is_deserted(), "before it is mounted nothing is known");
+        let proc = Covers::default();
+        let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+        let [_, _, device] = fields(&table)
+            .find(|[_, parent, _]| fields(&table).any(|[id, ..]| id == *parent))
+            .and_then(|[_, parent, _]| fields(&table).find(|[id, ..]| *id == parent))
+            .expect("something lies on something");
+        proc.device.set(device.to_owned()).expect("not set yet");
+        assert!(proc.may_exist() && !proc.is_deserted());
+        let nowhere = Covers::default();
+        nowhere.set_device(rustix::fs::makedev(4095, 1_048_575));
+        assert!(!nowhere.may_exist());
     }
 }

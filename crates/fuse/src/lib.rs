@@ -26,6 +26,6 @@ mod server;
 mod session;
 mod sys;
 
-pub use mount::{Mount, MountError};
-pub use options::{Mode, OptionError, Options};
+pub use mount::{Mount, MountError, unmount};
+pub use options::{ABOUT, Mode, OptionError, Options};
 pub use rcuwalk::Vfs;

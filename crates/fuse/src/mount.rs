@@ -53,6 +53,7 @@ pub enum MountError {
 #[derive(Debug)]
 pub struct Mount {
     session: Option<Session>,
+    covers: Arc<Covers>,
     point: PathBuf,
 }
 
@@ -65,6 +66,7 @@ impl Mount {
     /// [`MountError`].
     pub fn new(vfs: &Vfs, point: &Path, options: &Options) -> Result<Mount, MountError> {
         let point = check_point(point)?;
+        check_flags(&point, options)?;
         let device = if rustix::process::geteuid().is_root() {
             mount_as_root(&point, options)?
         } else {
@@ -80,7 +82,7 @@ impl Mount {
             Ok(session) => {
                 // Answered by the session. Where it fails, names are forgotten as if something were mounted within the tree.
                 let _ = rustix::fs::stat(&point).map(|st| covers.set_device(st.st_dev));
-                Ok(Mount { session: Some(session), point })
+                Ok(Mount { session: Some(session), covers, point })
             }
             Err(e) => {
                 // No thread serves what was mounted.
@@ -98,6 +100,11 @@ impl Mount {
     /// Whether the mount is served no more, because it was unmounted from outside.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(Session::is_over)
+    }
+
+    /// Whether no other process of the machine sees the tree, as when this one alone is left in its mount namespace and nothing keeps that.
+    pub fn is_deserted(&self) -> bool {
+        self.covers.is_deserted()
     }
 
     /// Unmounts. What is busy goes out of sight at once; processes that have files open there keep them until this process ends.
@@ -198,8 +205,13 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.flatten().next())
 }
 
-/// Unmounts; if `lazy` also what is busy, which then goes out of sight.
-fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
+/// Unmounts what is mounted at `point`, with fusermount3 where the kernel refuses; if `lazy` also what is busy, which then goes out of
+/// sight.
+///
+/// # Errors
+///
+/// Those of umount2(2), such as `EBUSY`; what fusermount3 says.
+pub fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
         Err(rustix::io::Errno::PERM) => {}
@@ -209,6 +221,29 @@ fn unmount(point: &Path, lazy: bool) -> io::Result<()> {
     let output = fusermount().args(how).arg(point).stdin(Stdio::null()).output()?;
     let why = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if output.status.success() { Ok(()) } else { Err(io::Error::other(why())) }
+}
+
+/// The user namespace that the machine has from its start. Kernel: `PROC_USER_INIT_INO`.
+const FIRST_USER_NS: &str = "user:[4026531837]";
+
+/// Refuses what would be passed over without a word: set-id bits and devices that only root may bring into force.
+fn check_flags(point: &Path, options: &Options) -> Result<(), MountError> {
+    let refuse =
+        |why: &str, hint| Err(MountError::Refused { point: point.to_path_buf(), why: why.into(), hint });
+    if !rustix::process::geteuid().is_root() && (!options.nosuid || !options.nodev) {
+        return refuse(
+            "suid and dev are for root alone: fusermount3 takes neither",
+            "leave them out, or mount as root",
+        );
+    }
+    let user_ns = std::fs::read_link("/proc/self/ns/user");
+    if !options.nodev && user_ns.is_ok_and(|link| link.as_os_str() != FIRST_USER_NS) {
+        return refuse(
+            "the kernel opens no devices in a mount of a user namespace",
+            "leave dev out, or mount outside of it",
+        );
+    }
+    Ok(())
 }
 
 fn check_point(point: &Path) -> Result<PathBuf, MountError> {

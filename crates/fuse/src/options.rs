@@ -37,7 +37,12 @@ pub struct Options {
     /// Threads that answer; 0 is one for two processors, at most [`Options::MOST_THREADS`]. The calling process waits meanwhile, and more
     /// threads than processors to spare only wake each other.
     pub threads: usize,
+    /// What the attribute [`ABOUT`] of the mounted root says, by which a program can find the server; no attribute if it is empty.
+    pub about: String,
 }
+
+/// The name of an extended attribute of the mounted root. It is in no list.
+pub const ABOUT: &str = "system.rcuwalk";
 
 impl Default for Options {
     /// As mount(8) takes the defaults of FUSE: `rw,exec,nosuid,nodev`; for everybody if root mounts.
@@ -54,6 +59,7 @@ impl Default for Options {
             sync: false,
             writeback: false,
             threads: 0,
+            about: String::new(),
         }
     }
 }

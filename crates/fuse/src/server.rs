@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 use crate::attr::{attr_out, entry_out, statfs_out, wanted_times};
 use crate::caller::{Callers, Identity, Strips, Tasks, has_ids};
 use crate::covers::Covers;
-use crate::nodes::{Data, Nodes};
-use crate::options::{LONG, Mode, Options};
+use crate::nodes::{Data, Nodes, ROOT};
+use crate::options::{ABOUT, LONG, Mode, Options};
 use crate::protocol::*;
 
 /// What a program that executes a file adds to the flags of opening it. Kernel: `__FMODE_EXEC`.
@@ -75,6 +75,8 @@ pub(crate) struct Server {
     /// lock, which the kernel holds while a request is under way.
     expired: Sender<(u64, Box<[u8]>)>,
     covers: Arc<Covers>,
+    /// [`Options::about`].
+    about: String,
 }
 
 impl Server {
@@ -113,6 +115,7 @@ impl Server {
             device,
             expired,
             covers,
+            about: options.about.clone(),
             keeper,
         })
     }
@@ -645,6 +648,11 @@ impl Server {
                 self.tighten(req.nodeid, place, || {
                     self.change_as(who, 0, |task| task.vfs_removexattr(place, name))
                 })
+            }
+            Operation::Getxattr(GetxattrIn { size, .. }, name)
+                if ino == ROOT && name == ABOUT.as_bytes() && !self.about.is_empty() =>
+            {
+                put_xattr(reply, size, self.about.as_bytes())
             }
             Operation::Getxattr(GetxattrIn { size, .. }, name) => {
                 let place = self.nodes.place(ino)?;

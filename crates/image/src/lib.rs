@@ -43,7 +43,7 @@ use error::{Fault, Outcome};
 use rcuwalk::{Timespec, Vfs};
 use record::Kind;
 use std::path::Path;
-use store::{Db, distrusting, look};
+use store::{Db, Look, distrusting};
 
 /// What an image holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,11 @@ pub struct Summary {
     pub file_bytes: u64,
     /// How many of them the next commits can use.
     pub free_bytes: u64,
+    /// Its process closed it. Else that process still has it, or was killed, or the file is a copy of one that was in use; it is as of
+    /// its last commit.
+    pub closed: bool,
+    /// Another process keeps it: what that has not committed is not in it.
+    pub in_use: bool,
 }
 
 impl Summary {
@@ -79,6 +84,8 @@ impl Summary {
             chunks: state.counts[Kind::Chunk as usize],
             file_bytes,
             free_bytes: file_bytes.saturating_sub(db.used()?),
+            closed: true,
+            in_use: false,
         })
     }
 }
@@ -115,20 +122,39 @@ pub fn save(vfs: &Vfs, path: &Path) -> Result<Summary> {
 ///
 /// All of [`Error`]. `vfs` is to be dropped then.
 pub fn load(path: &Path, vfs: &Vfs, contents: Contents) -> Result<(Summary, Inventory)> {
-    let read = || {
-        let db = look(path)?;
-        let (_, inventory) = distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader(), contents))?;
-        Ok((Summary::of(&db, std::fs::metadata(path)?.len())?, inventory))
-    };
+    let read = || read(path, &Look::open(path, false)?, vfs, contents);
     read().map_err(|fault: Fault| fault.at(path))
 }
 
-/// Reads all of an image as [`load`] does, and says what it holds.
+fn read(path: &Path, look: &Look, vfs: &Vfs, contents: Contents) -> Outcome<(Summary, Inventory)> {
+    let db = &look.db;
+    let (_, inventory) = distrusting(|| tree::load(&db.read()?, &db.state, &mut vfs.loader(), contents))?;
+    let summary = Summary::of(db, std::fs::metadata(path)?.len())?;
+    Ok((Summary { closed: look.is_closed(), in_use: look.in_use, ..summary }, inventory))
+}
+
+/// How often [`check`] reads an image again that is committed meanwhile.
+const TRIES: usize = 5;
+
+/// Reads all of an image as [`load`] does, and says what it holds. One that is in use, too, as of its last commit.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// As [`load`]; [`Error::Busy`] if it is in use and is committed again and again while it is read.
 pub fn check(path: &Path) -> Result<(Summary, Inventory)> {
-    let vfs = Vfs::new().map_err(|errno| Fault::from(errno).at(path))?;
-    load(path, &vfs, Contents::Leave)
+    let once = || -> Outcome<_> {
+        let vfs = Vfs::new()?;
+        let look = match Look::open(path, true) {
+            Err(_) if store::is_locked(path)? => return Ok(None),
+            look => look?,
+        };
+        let found = read(path, &look, &vfs, Contents::Leave);
+        if look.in_use && !look.holds()? { Ok(None) } else { found.map(Some) }
+    };
+    for _ in 0..TRIES {
+        if let Some(found) = once().map_err(|fault| fault.at(path))? {
+            return Ok(found);
+        }
+    }
+    Err(Error::Busy { path: path.into() })
 }

@@ -10,7 +10,7 @@ use redb::{
 };
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -139,17 +139,64 @@ fn not_empty(file: File) -> Outcome<File> {
     Ok(file)
 }
 
-/// Opens an image to look at it. If it has to be repaired first, that happens in memory.
-pub(crate) fn look(path: &Path) -> Outcome<Db> {
-    // A fifo under that name must not be waited for.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = not_empty(OpenOptions::new().read(true).custom_flags(flags).open(path)?)?;
-    patiently(|| match file.try_lock_shared() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)),
-        Err(TryLockError::Error(e)) => Err(e.into()),
+/// Where the store's header has its flags, and the one that says that the file was not closed.
+const FLAGS: usize = 9;
+const NOT_CLOSED: u8 = 2;
+
+/// An image that is looked at.
+pub(crate) struct Look {
+    pub(crate) db: Db,
+    file: File,
+    /// The begin of the file, which every commit changes.
+    header: [u8; 512],
+    /// Another process keeps it.
+    pub(crate) in_use: bool,
+}
+
+impl Look {
+    /// Opens an image to look at it. If it has to be repaired first, that happens in memory. One that is in use only if `in_use`: it may
+    /// change meanwhile.
+    pub(crate) fn open(path: &Path, in_use: bool) -> Outcome<Look> {
+        // A fifo under that name must not be waited for.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = not_empty(OpenOptions::new().read(true).custom_flags(flags).open(path)?)?;
+        let locked = patiently(|| match file.try_lock_shared() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)),
+            Err(TryLockError::Error(e)) => Err(e.into()),
+        });
+        let in_use = match locked {
+            Err(Fault::Store(redb::Error::DatabaseAlreadyOpen)) if in_use => true,
+            locked => locked.map(|()| false)?,
+        };
+        let header = header(&file)?;
+        Ok(Look { db: Db::open(Overlay::new(file.try_clone()?)?)?, file, header, in_use })
+    }
+
+    /// Whether its process closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.header[FLAGS] & NOT_CLOSED == 0
+    }
+
+    /// Whether nothing was committed since it was opened: then all that was read is one state. A commit writes to pages only that the
+    /// last one does not use.
+    pub(crate) fn holds(&self) -> Outcome<bool> {
+        Ok(header(&self.file)? == self.header)
+    }
+}
+
+/// Whether another process keeps the image now.
+pub(crate) fn is_locked(path: &Path) -> Outcome<bool> {
+    Ok(matches!(File::open(path)?.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+fn header(file: &File) -> Outcome<[u8; 512]> {
+    let mut header = [0; 512];
+    file.read_exact_at(&mut header, 0).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Fault::NotAnImage("it does not begin as one does".into()),
+        _ => e.into(),
     })?;
-    Db::open(Overlay::new(file)?)
+    Ok(header)
 }
 
 /// Runs what reads a file from elsewhere. The store checks the sums of its pages first, but a forger can make sums agree; where it

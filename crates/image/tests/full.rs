@@ -297,3 +297,162 @@ fn room_is_kept_where_the_image_is_and_not_where_a_link_to_it_is() {
     unmount(&bound, UnmountFlags::DETACH).unwrap();
     assert!(why.is_some_and(|why| why.contains("another file system")));
 }
+
+const CHILD: &str = "RCUWALK_FULL_CHILD";
+const ROUNDS: &str = "RCUWALK_CRASH_ROUNDS";
+
+/// Bytes of file number `n`.
+fn size_of(n: u64) -> usize {
+    [10, 700, 3000, 30_000, 150_000, 400_000][(n * 7 % 11 % 6) as usize] + n as usize % 97
+}
+
+fn name_of(n: u64) -> Vec<u8> {
+    format!("/f{n}").into_bytes()
+}
+
+/// The numbers of the files that are there: one after the other.
+fn numbers(task: &Task) -> Vec<u64> {
+    let fd = task.open(b"/", O_RDONLY | O_DIRECTORY, 0).unwrap();
+    let mut entries = Vec::new();
+    while task.getdents(fd, &mut entries, 1000).unwrap() != 0 {}
+    task.close(fd).unwrap();
+    let number = |name: &[u8]| std::str::from_utf8(name.strip_prefix(b"f")?).ok()?.parse().ok();
+    let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| number(&entry.name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What the child does until it is killed: makes files in turn until the disk is full, removes the oldest half, and goes on. Says what
+/// is to go before it goes, and which files are durable once they are.
+#[test]
+fn child() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let vfs = vfs();
+    let options = Options { interval: Duration::from_millis(20), ..Options::default() };
+    let live = Live::open(path.as_ref(), &vfs, &options).unwrap();
+    let task = vfs.task(Cred::root());
+    let mut out = std::io::stderr();
+    let mut tell = |what: u8, n: u64| out.write_all(&[&[what][..], &n.to_le_bytes()].concat()).unwrap();
+    let there = numbers(&task);
+    let (mut first, mut next) = (there.first().copied().unwrap_or(0), there.last().map_or(0, |n| n + 1));
+    // The last one may have been under way when the one before was killed.
+    if let Some(&last) = there.last()
+        && task.stat(&name_of(last)).unwrap().size as usize != size_of(last)
+    {
+        task.unlink(&name_of(last)).unwrap();
+        next = last;
+    }
+    tell(b'r', first);
+    loop {
+        let n = next;
+        let whole = write_file(&task, n);
+        if whole {
+            next += 1;
+        } else {
+            // What was accepted of it goes, and so does the older half.
+            let _ = task.unlink(&name_of(n));
+            let half = first.midpoint(next);
+            tell(b'r', half);
+            while first < half {
+                task.unlink(&name_of(first)).unwrap();
+                first += 1;
+            }
+        }
+        if n % 5 == 0 || !whole {
+            live.sync().unwrap();
+            tell(b's', next);
+        }
+    }
+}
+
+/// Writes file number `n`. Whether all of it was accepted.
+fn write_file(task: &Task, n: u64) -> bool {
+    let Ok(fd) = task.open(&name_of(n), O_CREAT | O_TRUNC | O_WRONLY, 0o600) else { return false };
+    let mut left = size_of(n);
+    while left > 0 {
+        match task.write(fd, &vec![n as u8; left.min(60_000)]) {
+            Ok(written) => left -= written,
+            Err(Errno::ENOSPC) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    task.close(fd).unwrap();
+    left == 0
+}
+
+/// Runs the child and kills it; gives how far files were to be removed, and up to which they were durable.
+fn run_and_kill(image: &std::path::Path, after: Duration) -> (u64, u64) {
+    use std::io::Read;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(CHILD, image)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stderr.take().unwrap();
+    let (mut removed, mut durable, mut told) = (0, 0, [0; 9]);
+    let mut killer = None;
+    while pipe.read_exact(&mut told).is_ok() {
+        let n = u64::from_le_bytes(*told.last_chunk().unwrap());
+        match told[0] {
+            b'r' => removed = n,
+            b's' => durable = n,
+            _ => panic!("the child says {told:?}"),
+        }
+        if killer.is_none() {
+            let pid = rustix::process::Pid::from_child(&child);
+            killer = Some(std::thread::spawn(move || {
+                std::thread::sleep(after);
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            }));
+        }
+    }
+    killer.expect("the child begins").join().unwrap();
+    assert!(!child.wait().unwrap().success());
+    (removed, durable)
+}
+
+#[test]
+fn killed_on_a_full_disk() {
+    if std::env::var_os(CHILD).is_some() {
+        return;
+    }
+    let rounds = std::env::var(ROUNDS).map_or(12, |rounds| rounds.parse().expect("a number of rounds"));
+    let Some(disk) = Disk::new("24m") else { return };
+    Live::create(&disk.image(), &vfs(), &lazily()).unwrap().close().unwrap();
+    let (mut reached, mut refused, mut bytes) = (0, 0, 0);
+    for round in 0..rounds {
+        let (removed, durable) = run_and_kill(&disk.image(), Duration::from_millis(20 + round * 37 % 400));
+        let found = vfs();
+        load(&disk.image(), &found, Contents::Keep).unwrap();
+        let task = found.task(Cred::root());
+        let there = numbers(&task);
+        let (first, end) = (there.first().copied().unwrap_or(0), there.last().map_or(0, |n| n + 1));
+        assert!(there.iter().copied().eq(first..end), "round {round}: {there:?}");
+        assert!(
+            first <= removed,
+            "round {round}: {first} is gone, and only those below {removed} were to go"
+        );
+        assert!(end + 1 >= reached, "round {round}: {reached} were there before, and there are {end}");
+        assert!(end >= durable, "round {round}: {durable} were durable, and there are {end}");
+        for n in there {
+            let fd = task.open(&name_of(n), O_RDONLY, 0).unwrap();
+            let mut data = vec![0; size_of(n) + 1];
+            let len = task.read(fd, &mut data).unwrap();
+            // The last one may have been under way.
+            assert!(
+                len == size_of(n) || n + 1 == end && n >= durable,
+                "round {round}: {len} bytes of file {n}"
+            );
+            assert!(data[..len].iter().all(|&byte| byte == n as u8), "round {round}: file {n}");
+            task.close(fd).unwrap();
+            bytes += len as u64;
+        }
+        (reached, refused) = (end, refused.max(removed));
+    }
+    println!(
+        "{rounds} kills, {reached} files, {refused} of them removed again on a full disk, {bytes} bytes compared"
+    );
+    assert!(reached > 0 && (rounds < 10 || refused > 0), "the disk was full");
+}

@@ -103,15 +103,118 @@ fn a_mount_in_an_image_comes_back() {
         }
         fs::write(point.join("new"), format!("round {round}")).unwrap();
         let busy = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
-        assert!(stderr(&busy).contains("in use"), "{}", stderr(&busy));
-        umount(point);
-        wait_until("the image is closed", || {
-            rcuwalk(["image", "check"]).arg(&image).output().unwrap().status.success()
-        });
+        assert_eq!(busy.status.code(), Some(3), "{}", stderr(&busy));
+        assert!(stdout(&busy).contains(": in use, as of commit "), "{}", stdout(&busy));
+        assert!(!stdout(&busy).contains("whole"), "{}", stdout(&busy));
+        let output = rcuwalk(["umount"]).arg(point).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        // It has waited: the image is closed.
+        let check = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
+        assert!(stdout(&check).contains(": whole, 10 entries\n"), "{}", stdout(&check));
     }
     let again = rcuwalk(["mount", "--image"]).arg(&image).arg(source.path()).arg(point).output().unwrap();
     assert_eq!(again.status.code(), Some(2));
     assert!(stderr(&again).contains("has a tree already"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_copy_of_an_image_in_use_says_so() {
+    if !possible() {
+        return;
+    }
+    let (dir, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (image, copy, point) = (dir.path().join("tree.image"), dir.path().join("copy"), point.path());
+    let _unmounts = Unmounts(point);
+    assert!(rcuwalk(["mount", "--image"]).arg(&image).arg(point).status().unwrap().success());
+    let check = |image: &Path| rcuwalk(["image", "check"]).arg(image).output().unwrap();
+    let commit = |text: &str| -> u64 {
+        let number = text.split("as of commit ").nth(1).expect("a number").split(':').next().unwrap();
+        number.parse().expect("a number")
+    };
+    let first = commit(&stdout(&check(&image)));
+    fs::write(point.join("f"), "x").unwrap();
+    File::open(point.join("f")).unwrap().sync_all().unwrap();
+    let synced = check(&image);
+    assert!(
+        commit(&stdout(&synced)) > first && stdout(&synced).contains(": 2 entries"),
+        "{}",
+        stdout(&synced)
+    );
+    fs::copy(&image, &copy).unwrap();
+    let copied = check(&copy);
+    assert_eq!(copied.status.code(), Some(0), "{}", stderr(&copied));
+    assert!(stdout(&copied).contains("it was not closed"), "{}", stdout(&copied));
+    assert_eq!(commit(&stdout(&copied)), commit(&stdout(&synced)));
+    let info = rcuwalk(["image", "info", "--json"]).arg(&image).output().unwrap();
+    let facts: serde_json::Value = serde_json::from_str(&stdout(&info)).unwrap();
+    assert_eq!((facts["in_use"].as_bool(), facts["closed"].as_bool()), (Some(true), Some(false)));
+    assert!(rcuwalk(["umount"]).arg(point).status().unwrap().success());
+    assert!(!stdout(&check(&image)).contains("not closed"));
+}
+
+/// A small tmpfs, with an image in it and a tree mounted beside.
+struct Full {
+    dir: tempfile::TempDir,
+}
+
+impl Full {
+    fn new() -> Full {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m,noswap", "full"])
+            .arg(dir.path())
+            .status()
+            .unwrap();
+        assert!(mounted.success());
+        Full { dir }
+    }
+
+    fn fill(&self) {
+        let mut other = File::create(self.dir.path().join("other")).unwrap();
+        for size in [65536, 4096, 1] {
+            while other.write_all(&vec![1; size]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        umount(self.dir.path());
+    }
+}
+
+#[test]
+fn umount_tells_how_the_last_commit_went() {
+    if !possible() {
+        return;
+    }
+    let (full, points) = (Full::new(), tempfile::tempdir().unwrap());
+    let (image, point) = (full.dir.path().join("tree.image"), points.path());
+    let _unmounts = Unmounts(point);
+    let umount = |more: &[&str]| {
+        let output = rcuwalk(["umount"]).args(more).arg(point).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    // As in a file system where no room can be kept: what fills it afterwards makes the commit fail.
+    let bound = points.path().with_extension("bound");
+    fs::write(&bound, "").unwrap();
+    assert!(rcuwalk(["save"]).arg(sample().path()).arg(&image).output().unwrap().status.success());
+    assert!(Command::new("mount").arg("--bind").arg(&image).arg(&bound).status().unwrap().success());
+    let mounted = rcuwalk(["mount", "--image"]).arg(&bound).arg(point).status().unwrap();
+    let written = fs::write(point.join("new"), vec![7; 1 << 20]);
+    full.fill();
+    let refused = umount(&[]);
+    let still = is_mounted(point);
+    fs::remove_file(full.dir.path().join("other")).unwrap();
+    let done = umount(&[]);
+    crate::mount::umount(&bound);
+    fs::remove_file(&bound).unwrap();
+    assert!(mounted.success() && written.is_ok());
+    assert_eq!(refused.0, Some(2), "{}", refused.1);
+    assert!(refused.1.contains("it is still mounted") && still, "{}", refused.1);
+    assert_eq!(done, (Some(0), String::new()));
+    let listed = rcuwalk(["ls"]).arg(&image).output().unwrap();
+    assert!(stdout(&listed).contains("new"), "{}", stderr(&listed));
 }
 
 /// The server is killed while files are written, synced and renamed: all that was synced is there, and nothing is broken.

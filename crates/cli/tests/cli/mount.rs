@@ -105,6 +105,56 @@ fn the_helper_of_mount() {
 }
 
 #[test]
+fn umount_waits_for_the_server_and_says_what_is_wrong() {
+    if !possible() {
+        return;
+    }
+    let (bin, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (point, other) = (point.path(), bin.path().join("other"));
+    let _unmounts = Unmounts(point);
+    let umount = |args: &[&str]| {
+        let output = rcuwalk(["umount"]).args(args).arg(point).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let (code, text) = umount(&[]);
+    assert!(code == Some(2) && text.contains("no tree of rcuwalk is mounted there"), "{text}");
+    for mode in ["--as-seen", "--engine"] {
+        let mut server: Child = rcuwalk(["mount", "-f", mode]).arg(point).spawn().unwrap();
+        wait_until("mounted", || is_mounted(point));
+        let busy = fs::File::create(point.join("f")).unwrap();
+        let (code, text) = umount(&[]);
+        assert!(code == Some(2) && text.contains("still mounted") && is_mounted(point), "{text}");
+        drop(busy);
+        assert_eq!(umount(&[]), (Some(0), String::new()));
+        // It has ended: nothing is left to wait for, though it is not reaped yet.
+        let state = fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+        assert!(state.contains(") Z "), "{state}");
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+    }
+    // As umount(8) calls it. A second place where the same tree is seen is told of.
+    let helper = bin.path().join("umount.fuse.rcuwalk");
+    symlink(env!("CARGO_BIN_EXE_rcuwalk"), &helper).unwrap();
+    fs::create_dir(&other).unwrap();
+    assert!(rcuwalk(["mount"]).arg(point).status().unwrap().success());
+    assert!(Command::new("mount").arg("--bind").arg(point).arg(&other).status().unwrap().success());
+    let first = Command::new(&helper).arg(point).args(["-n", "-t", "fuse.rcuwalk"]).output().unwrap();
+    let second = Command::new(&helper).arg(&other).output().unwrap();
+    assert!(
+        first.status.success() && stderr(&first).contains("the same tree is mounted on"),
+        "{}",
+        stderr(&first)
+    );
+    assert!(second.status.success() && stderr(&second).is_empty(), "{}", stderr(&second));
+    // A server that is killed loses what was not committed.
+    let mut server: Child = rcuwalk(["mount", "-f"]).arg(point).spawn().unwrap();
+    wait_until("mounted", || is_mounted(point));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let (code, text) = umount(&[]);
+    assert!(code == Some(2) && text.contains("its server was gone") && !is_mounted(point), "{text}");
+}
+
+#[test]
 fn a_dead_mount_point_is_said_to_be_one() {
     if !possible() {
         return;
@@ -118,6 +168,114 @@ fn a_dead_mount_point_is_said_to_be_one() {
     let output = rcuwalk(["mount"]).arg(point.path()).output().unwrap();
     assert!(stderr(&output).contains("ENOTCONN"), "{}", stderr(&output));
     assert!(!stderr(&output).contains("not a directory"), "{}", stderr(&output));
+}
+
+/// The process that serves what is mounted at `point`, as the tree tells.
+fn server_of(point: &Path) -> String {
+    let mut about = [0; 256];
+    let len = rustix::fs::getxattr(point, rcuwalk_fuse::ABOUT, &mut about).unwrap();
+    std::str::from_utf8(&about[..len]).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_daemon_is_named_after_what_it_serves() {
+    if !possible() {
+        return;
+    }
+    let point = tempfile::tempdir().unwrap();
+    let _unmounts = Unmounts(point.path());
+    let output = rcuwalk(["mount", "--limit", "1M", "-o", "noexec"]).arg(point.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let proc = Path::new("/proc").join(server_of(point.path()));
+    assert_eq!(fs::read_to_string(proc.join("comm")).unwrap(), "rcuwalk\n");
+    let arguments = fs::read_to_string(proc.join("cmdline")).unwrap().replace('\0', " ");
+    let expected = format!("rcuwalk mount --limit 1M -o noexec {} --daemon ", point.path().display());
+    assert_eq!(arguments, expected);
+    umount(point.path());
+}
+
+#[test]
+fn a_daemon_ends_when_nobody_can_reach_its_tree() {
+    if !possible() {
+        return;
+    }
+    let (dir, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let image = dir.path().join("tree.image");
+    let script = r#""$1" mount --image "$2" "$3" && echo kept >"$3/f" && getfattr --only-values -n system.rcuwalk "$3""#;
+    let output = Command::new("unshare")
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            env!("CARGO_BIN_EXE_rcuwalk"),
+        ])
+        .args([&image, point.path()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let server = String::from_utf8(output.stdout).unwrap();
+    let server = Path::new("/proc").join(server.split(' ').next().unwrap());
+    wait_until("the server has ended", || !server.exists());
+    let listed = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains(": whole, 2 entries\n"), "{}", stderr(&listed));
+}
+
+#[test]
+fn what_cannot_be_had_is_refused() {
+    if !possible() {
+        return;
+    }
+    let (_top, copy, point) = for_a_user();
+    for options in ["suid", "dev", "suid,dev"] {
+        let refused = Command::new(&copy)
+            .args(["mount", "-o", options])
+            .arg(&point)
+            .uid(1000)
+            .gid(1000)
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{options}");
+        assert!(stderr(&refused).contains("for root alone"), "{}", stderr(&refused));
+    }
+    let mut inside = Command::new("unshare");
+    let refused = inside
+        .args(["-Um", "--map-root-user"])
+        .arg(&copy)
+        .args(["mount", "-o", "dev"])
+        .arg(&point)
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("opens no devices"), "{}", stderr(&refused));
+}
+
+#[test]
+fn ten_problems_of_a_source_are_named_and_all_are_counted() {
+    if !possible() {
+        return;
+    }
+    let (dir, point) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _unmounts = Unmounts(point.path());
+    let archive = dir.path().join("hostile.tar");
+    let mut tar = tar::Builder::new(fs::File::create(&archive).unwrap());
+    for n in 0..25 {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Link);
+        header.set_size(0);
+        header.set_mode(0o644);
+        tar.append_link(&mut header, format!("link{n}"), format!("missing{n}")).unwrap();
+    }
+    tar.finish().unwrap();
+    let output = rcuwalk(["mount"]).arg(&archive).arg(point.path()).output().unwrap();
+    let text = stderr(&output);
+    assert!(text.contains("note: 25 entries are not as in the source; the first:\n"), "{text}");
+    assert_eq!(text.matches("\n  ").count(), 10, "{text}");
+    assert!(text.contains("link0") && text.contains("link9") && !text.contains("link10"), "{text}");
+    umount(point.path());
 }
 
 #[test]
