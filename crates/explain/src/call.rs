@@ -284,12 +284,17 @@ impl Call {
         }
     }
 
-    /// Whether it gives an object ids that it did not have.
+    /// Whether the mount must have ids for who makes it: of what it makes, or of the new name or owner.
     pub(crate) fn creates(&self) -> bool {
         match self {
             Call::Open(_, flags, _) => flags & (O_CREAT | __O_TMPFILE) != 0,
             Call::Open2(_, flags, ..) => *flags as i32 & (O_CREAT | __O_TMPFILE) != 0,
-            Call::Mkdir(..) | Call::Mknod(..) | Call::Symlink(..) | Call::Chown(..) => true,
+            Call::Mkdir(..)
+            | Call::Mknod(..)
+            | Call::Symlink(..)
+            | Call::Link(..)
+            | Call::Rename(..)
+            | Call::Chown(..) => true,
             _ => false,
         }
     }

@@ -53,6 +53,7 @@ pub struct Subject {
     pub other_cgroup: bool,
 }
 
+const THIS_PROCESS: &str = "this process";
 const EFFECTIVE: usize = 2;
 const BOUNDING: usize = 3;
 
@@ -65,11 +66,7 @@ impl Subject {
     pub fn caller() -> Result<Subject, Error> {
         let status = read_status("thread-self")?;
         let securebits = securebits();
-        Ok(Subject {
-            label: "this process".to_owned(),
-            securebits,
-            ..from_status(status, "thread-self", None)
-        })
+        Ok(Subject { label: THIS_PROCESS.to_owned(), securebits, ..from_status(status, "thread-self", None) })
     }
 
     /// Process `pid`: real credentials, capabilities and user namespace.
@@ -150,6 +147,11 @@ impl Subject {
     /// The capabilities in force.
     pub fn effective(&self) -> CapSet {
         self.caps[EFFECTIVE]
+    }
+
+    /// Whether it is this process.
+    pub(crate) fn is_caller(&self) -> bool {
+        self.label == THIS_PROCESS
     }
 
     /// The capabilities that a program it starts can have.

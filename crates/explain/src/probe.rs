@@ -38,6 +38,8 @@ pub struct Place {
     protected: Protected,
     /// Paths lead elsewhere than those of this process do.
     pub(crate) foreign: bool,
+    /// The process that sees this, unless it is this one.
+    pid: Option<i32>,
 }
 
 impl Place {
@@ -80,6 +82,7 @@ impl Place {
             cwd,
             mounts: mounts_by_id,
             foreign,
+            pid,
             protected: protected(),
         })
     }
@@ -328,8 +331,20 @@ impl<'a> Probe<'a> {
         false
     }
 
-    fn add(&mut self, dir: NodeIx, name: &[u8], object: Object, mount_id: u64, fd: OwnedFd) -> bool {
+    fn add(&mut self, dir: NodeIx, name: &[u8], mut object: Object, mount_id: u64, fd: OwnedFd) -> bool {
         let mount = self.mount(mount_id, fd.as_fd());
+        if let Some(pid) = self.place.pid.filter(|_| !self.place.foreign)
+            && object.kind() == S_IFLNK
+            && self.scene.mounts[mount].fstype == "proc"
+        {
+            // What looks here is this process, and it would be told its own number.
+            match name {
+                b"self" => object.body = pid.to_string().into_bytes(),
+                b"thread-self" => object.body = format!("{pid}/task/{pid}").into_bytes(),
+                _ => {}
+            }
+            object.size = object.body.len() as u64;
+        }
         let is_dir = object.kind() == S_IFDIR;
         let node = self.scene.add(dir, name, mount, object);
         if is_dir {

@@ -14,7 +14,7 @@ use crate::judge::{Reader, Reason, label, tell};
 use crate::probe::{Place, Probe};
 use crate::report::{Answer, Deciding, Id, Report, SCHEMA, Text, Verdict, Verify, Who};
 use crate::scene::{NodeIx, Scene, View, World};
-use crate::unseen::{Doubt, doubts};
+use crate::unseen::{Doubt, Seen, doubts};
 use crate::verify::verify;
 
 /// What to find out besides the answers.
@@ -204,7 +204,7 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
         reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
     let walks = reader.finish();
     let meets_landlock = call.meets_landlock() || *what == What::Write;
-    let doubts = doubts(scene, &nodes, who, call, meets_landlock);
+    let doubts = doubts(scene, &nodes, who, call, Seen { meets_landlock, foreign: place.foreign });
     let verify = if options.verify { Some(verify(place, scene, who, cred, call, &doubts)?) } else { None };
     let mut deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
     if let Some(unknown) = unknown(verdict, &doubts, verify.as_ref()) {

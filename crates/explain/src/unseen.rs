@@ -1,6 +1,6 @@
 //! What could not be seen, and might say no.
 
-use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFLNK, S_IFREG, makedev};
+use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFREG, makedev};
 
 use crate::beside::TTY;
 use crate::call::Call;
@@ -69,15 +69,22 @@ impl Doubt {
     }
 }
 
+/// What of a question decides which layers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Landlock can have rules for what is asked.
+    pub(crate) meets_landlock: bool,
+    /// The process sees other file systems than this one.
+    pub(crate) foreign: bool,
+}
+
 /// What may decide beside what was seen along the way: the nodes that the walks came to.
-///
-/// `meets_landlock`: Landlock can have rules for what is asked.
 pub(crate) fn doubts(
     scene: &Scene,
     nodes: &[NodeIx],
     who: &Subject,
     call: &Call,
-    meets_landlock: bool,
+    Seen { meets_landlock, foreign }: Seen,
 ) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let mut mounts: Vec<&Mount> = Vec::new();
@@ -96,6 +103,10 @@ pub(crate) fn doubts(
         if is_magic(scene, at) {
             let text =
                 format!("{path} is a magic link, which leads to an open object and not along its body");
+            doubts.push(Doubt::new(May::Decide, false, text));
+        }
+        if is_self(node, mount) && !(who.is_caller() || who.pid.is_some() && !foreign) {
+            let text = format!("{path} leads to the process that asks, and which that is could not be seen");
             doubts.push(Doubt::new(May::Decide, false, text));
         }
     }
@@ -125,6 +136,15 @@ fn has_overflow(object: &Object) -> bool {
 fn of_node(node: &Node, mount: &Mount, path: &str, who: &Subject, call: &Call) -> Vec<Doubt> {
     let object = &node.object;
     match object.kind() {
+        S_IFDIR
+            if matches!(call, Call::Rename(..))
+                && mount.fstype == "overlay"
+                && !mount.has("redirect_dir=on") =>
+        {
+            let text =
+                format!("{path}: overlayfs does not rename a directory that a lower layer has (EXDEV)");
+            vec![Doubt::new(May::Refuse, false, text)]
+        }
         S_IFCHR | S_IFBLK if call.uses_contents() && !PLAIN_DEVICES.contains(&object.rdev) => {
             of_device(object, path, who, call)
         }
@@ -229,6 +249,13 @@ fn ids_are_whole() -> bool {
     whole("uid_map") && whole("gid_map")
 }
 
+/// Whether this is a link of a proc file system to the process that follows it.
+fn is_self(node: &Node, mount: &Mount) -> bool {
+    mount.fstype == "proc"
+        && node.object.kind() == S_IFLNK
+        && [b"self".as_slice(), b"thread-self"].contains(&node.name.as_slice())
+}
+
 /// Whether a link is one that `/proc` makes up: following it does not lead along its body.
 fn is_magic(scene: &Scene, node: NodeIx) -> bool {
     const PLAIN: [&[u8]; 4] = [b"self", b"thread-self", b"mounts", b"net"];
@@ -290,9 +317,9 @@ mod tests {
         let mut who = Subject::of_user("4000000000").unwrap();
         let scene = Scene::default();
         let read = Call::Open(b"/f".to_vec(), 0, 0);
-        let before = doubts(&scene, &[], &who, &read, true);
+        let before = doubts(&scene, &[], &who, &read, Seen { meets_landlock: true, foreign: false });
         (who.seccomp, who.pid) = (true, Some(1));
-        let with = doubts(&scene, &[], &who, &read, true);
+        let with = doubts(&scene, &[], &who, &read, Seen { meets_landlock: true, foreign: false });
         let filter = with.iter().find(|doubt| doubt.text.contains("seccomp")).unwrap();
         assert!(!before.contains(filter) && filter.hangs(Verdict::Allowed) && !filter.settled);
         assert!(!filter.hangs(Verdict::Denied), "a filter allows nothing");
