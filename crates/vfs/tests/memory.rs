@@ -132,6 +132,62 @@ fn mounts() {
     comes_back(4_000, make, |root, _| root.umount2(b"/m", 0));
 }
 
+/// What is large is cleared away in steps; when the call returns, all of it is gone.
+#[test]
+fn large_things_go_as_a_whole() {
+    let (vfs, root) = limited();
+    root.mkdir(b"/m", 0o755).expect("has room");
+    let before = vfs.stats().entries;
+    for _ in 0..2 {
+        root.mount(b"none", b"/m", b"tmpfs", 0, b"").expect("mounts");
+        for i in 0..5_000 {
+            root.mkdir(&[b"/m", &*name(i)].concat(), 0o755).expect("has room");
+            root.mkdir(&[b"/m", &*name(i), b"/below"].concat(), 0o755).expect("has room");
+        }
+        root.umount2(b"/m", 0).expect("is not busy");
+        assert_eq!(vfs.stats().entries, before, "after the unmount");
+        // Directories that only their last child keeps, which only a task keeps.
+        let down = vfs.task(Cred::root());
+        for _ in 0..5_000 {
+            down.mkdir(b"d", 0o755).expect("has room");
+            down.chdir(b"d").expect("is there");
+        }
+        assert_eq!(down.getcwd(), Err(Errno::ENAMETOOLONG));
+        let up = down.fork();
+        for _ in 0..5_000 {
+            up.chdir(b"..").expect("is there");
+            up.rmdir(b"d").expect("is empty");
+        }
+        assert_eq!(vfs.stats().entries, before + 5_000, "they are held");
+        drop(down);
+        assert_eq!(vfs.stats().entries, before, "after the task");
+    }
+}
+
+/// While one task unmounts a large tree, another goes on making directories.
+#[test]
+fn nobody_waits_for_a_large_unmount() {
+    let vfs = Vfs::builder().capacity(1 << 18).build().expect("an engine");
+    let root = vfs.task(Cred::root());
+    ["/m", "/o"].iter().for_each(|path| root.mkdir(path.as_bytes(), 0o755).expect("has room"));
+    root.mount(b"none", b"/m", b"tmpfs", 0, b"").expect("mounts");
+    (0..100_000).for_each(|i| root.mkdir(&[b"/m", &*name(i)].concat(), 0o755).expect("has room"));
+    let made = std::thread::scope(|scope| {
+        let other = vfs.task(Cred::root());
+        let gone = scope.spawn(|| root.umount2(b"/m", 0));
+        let mut made = 0;
+        while !gone.is_finished() {
+            other.mkdir(&[b"/o", &*name(made)].concat(), 0o755).expect("has room");
+            made += 1;
+        }
+        gone.join().expect("ends").expect("is not busy");
+        made
+    });
+    // 800 steps, between which the lock is free.
+    assert!(made > 100, "only {made} directories were made meanwhile");
+    assert_eq!(u64::from(vfs.stats().entries), made + 4, "two roots, and two directories");
+}
+
 /// Writes go on as far as they can, and a later one is refused.
 #[test]
 fn a_write_that_meets_the_limit_is_short() {

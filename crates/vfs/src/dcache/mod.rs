@@ -8,6 +8,7 @@ pub(crate) mod children;
 pub(crate) mod feed;
 pub(crate) mod inode;
 pub(crate) mod pathtable;
+pub(crate) mod remains;
 pub(crate) mod stamps;
 pub(crate) mod store;
 

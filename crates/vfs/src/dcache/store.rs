@@ -10,13 +10,14 @@ use crate::dcache::children::{DIR_OFFSET_MIN, OffsetIndex};
 use crate::dcache::feed::Feed;
 use crate::dcache::inode::{Inode, InodeRest, Times, Touch, flags};
 use crate::dcache::pathtable::PathTable;
+use crate::dcache::remains::{NsGuard, Remains};
 use crate::dcache::stamps::Stamps;
 use crate::dcache::{Dentry, DentryLinks, INLINE_NAME, Meta, Name, Tree};
 use crate::mount::MountState;
 use crate::perm::acl::{Acl, AclEntry};
 use crate::tmpfs::ispace::{CountedXattrs, Xattrs};
 use crate::tmpfs::pages::{FileData, PAGE_SIZE, PageBudget};
-use rcuwalk_sync::lock::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use rcuwalk_sync::lock::{FairMutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
     AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, step,
@@ -81,7 +82,7 @@ pub(crate) struct Namespace {
     /// Contents of regular files; index 0 is never used.
     pub(crate) contents: Table<Arc<Contents>>,
     /// Extended attributes other than ACLs; index 0 is never used.
-    xattrs: Table<CountedXattrs>,
+    pub(crate) xattrs: Table<CountedXattrs>,
     /// Entries of large directories by offset; index 0 is never used.
     pub(crate) offsets: Table<OffsetIndex>,
     pub(crate) wide_times: HashMap<Handle, Times>,
@@ -91,14 +92,12 @@ pub(crate) struct Namespace {
     /// Inodes that a handle was given for, and the file system they are of: no others can be found by handle. Kernel: the
     /// inodes of a tmpfs that are hashed.
     pub(crate) exported: HashMap<Handle, u32>,
+    pub(crate) remains: Remains,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
     /// What changed, for a program that keeps the tree elsewhere.
     pub(crate) feed: Option<Box<Feed>>,
 }
-
-/// The name space lock, held. Functions that change the tree ask for it as proof.
-pub(crate) type NsGuard<'a> = MutexGuard<'a, Namespace>;
 
 /// How many objects a store is made for.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +127,7 @@ pub(crate) struct Store {
     pub(crate) paths: PathTable,
     /// Keys the name hash.
     seed: u64,
-    ns: Mutex<Namespace>,
+    ns: FairMutex<Namespace>,
 }
 
 /// What a new inode is made of.
@@ -177,6 +176,7 @@ impl Store {
             wide_times: HashMap::new(),
             nameless: HashMap::new(),
             exported: HashMap::new(),
+            remains: Remains::default(),
             mnt,
             feed: None,
         };
@@ -191,7 +191,7 @@ impl Store {
             stamps: Stamps::default(),
             paths,
             seed,
-            ns: Mutex::new(ns),
+            ns: FairMutex::new(ns),
         })
     }
 
@@ -255,6 +255,10 @@ impl Store {
 
     /// Takes the name space lock.
     pub(crate) fn lock(&self) -> NsGuard<'_> {
+        NsGuard::new(self, self.lock_raw())
+    }
+
+    pub(crate) fn lock_raw(&self) -> MutexGuard<'_, Namespace> {
         // A panic under the lock is a bug of ours; what it left behind is still type-stable, so others may go on.
         self.ns.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,8 +266,8 @@ impl Store {
     /// Takes the name space lock, if that takes no waiting.
     pub(crate) fn try_lock(&self) -> Option<NsGuard<'_>> {
         match self.ns.try_lock() {
-            Ok(ns) => Some(ns),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(ns) => Some(NsGuard::new(self, ns)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(NsGuard::new(self, poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -580,62 +584,28 @@ impl Store {
         }
     }
 
-    /// Frees a dentry that nobody refers to, the reference it held to its parent, and its inode if this was its last
-    /// dentry. A removed chain of directories is freed in a loop, not recursively.
-    pub(crate) fn dentry_free(&self, ns: &mut Namespace, dentry: Handle) {
-        let mut at = dentry;
-        loop {
-            let d = self.dentry(at);
-            let (parent, inode, meta) = (d.parent.get(), d.inode.get(), Meta(d.meta.get()));
-            debug_assert!(meta.is_live() && !meta.is_hashed());
-            {
-                let _change = self.open_dentry(ns, at);
-                d.meta.set(0);
-            }
-            if meta.name_len() > INLINE_NAME {
-                self.blobs.free(d.name[1].get() as Handle);
-            }
-            let rest = self.inode_rest(inode);
-            rest.count.set(rest.count.get() - 1);
-            if rest.count.get() == 0 {
-                self.inode_free(ns, inode);
-            }
-            if inode != at {
-                self.slot_free_if_idle(at);
-            }
-            if parent == at || !self.links(parent).count.put() {
-                return;
-            }
-            at = parent;
+    /// Frees a dentry that nobody refers to, and its inode if this was its last dentry. Gives its parent, if nobody refers to that
+    /// any more.
+    pub(crate) fn free_one(&self, ns: &mut Namespace, at: Handle) -> Option<Handle> {
+        let d = self.dentry(at);
+        let (parent, inode, meta) = (d.parent.get(), d.inode.get(), Meta(d.meta.get()));
+        debug_assert!(meta.is_live() && !meta.is_hashed());
+        {
+            let _change = self.open_dentry(ns, at);
+            d.meta.set(0);
         }
-    }
-
-    /// Frees the tree of a file system that is mounted nowhere any more, from the leaves up, and gives the reference to
-    /// its root back.
-    ///
-    /// Kernel: fs/dcache.c `shrink_dcache_for_umount()`.
-    pub(crate) fn shrink_tree(&self, ns: &mut Namespace, root: Handle) {
-        let mut at = root;
-        loop {
-            let inode = self.d_inode(at);
-            if self.inode(inode).mode.get() & S_IFMT == S_IFDIR {
-                let child = self.inode_rest(inode).first_child.get();
-                if child != 0 {
-                    at = child;
-                    continue;
-                }
-            }
-            let parent = self.dentry(at).parent.get();
-            if at == root {
-                return self.put_locked(ns, root);
-            }
-            {
-                let _open = self.open_inode(ns, self.d_inode(parent));
-                self.d_drop(ns, at);
-            }
-            self.put_locked(ns, at);
-            at = parent;
+        if meta.name_len() > INLINE_NAME {
+            self.blobs.free(d.name[1].get() as Handle);
         }
+        let rest = self.inode_rest(inode);
+        rest.count.set(rest.count.get() - 1);
+        if rest.count.get() == 0 {
+            self.inode_free(ns, inode);
+        }
+        if inode != at {
+            self.slot_free_if_idle(at);
+        }
+        (parent != at && self.links(parent).count.put()).then_some(parent)
     }
 
     /// Frees an inode that no dentry leads to.
@@ -655,11 +625,11 @@ impl Store {
         }
         match mode & S_IFMT {
             S_IFLNK => self.blobs.free(rest.data.get()),
-            S_IFREG => drop(ns.contents.remove(rest.data.get())),
+            S_IFREG => self.drop_contents(ns, rest.data.get()),
             S_IFDIR => drop(ns.offsets.remove(rest.data.get())),
             _ => {}
         }
-        ns.xattrs.remove(rest.xattrs.get());
+        self.drop_xattrs(ns, rest.xattrs.get());
         if !ns.nameless.is_empty()
             && let Some(sb) = ns.nameless.remove(&inode)
         {

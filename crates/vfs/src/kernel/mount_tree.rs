@@ -252,8 +252,8 @@ impl Kernel {
             sb.mounts.remove(&mnt);
             sb.mounts.is_empty()
         });
-        if unused && let Some(sb) = ns.mnt.remove_super(sb) {
-            self.store.shrink_tree(ns, sb.root);
+        if unused && let Some(super_block) = ns.mnt.remove_super(sb) {
+            self.store.shrink_tree(ns, sb, super_block.root);
         }
         if self.mounts.mounts.free(mnt, 1) {
             // Whoever reads a mount asks the table's count, which has changed since.
@@ -263,10 +263,10 @@ impl Kernel {
 
     /// Drops a file system that could not be mounted.
     pub(crate) fn drop_super(&self, ns: &mut Namespace, sb: u32) {
-        if let Some(sb) = ns.mnt.remove_super(sb)
-            && sb.root != 0
+        if let Some(super_block) = ns.mnt.remove_super(sb)
+            && super_block.root != 0
         {
-            self.store.shrink_tree(ns, sb.root);
+            self.store.shrink_tree(ns, sb, super_block.root);
         }
     }
 }

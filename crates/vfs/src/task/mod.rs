@@ -393,9 +393,10 @@ impl Task {
         if !is_root && !store.see(pwd.dentry).meta.is_hashed() {
             return Err(Errno::ENOENT);
         }
-        let mut names = Vec::new();
+        let (mut names, mut bytes) = (Vec::new(), 0);
         let mut at = pwd;
-        while at != root {
+        // However deep it lies, no more names are gone through than fit.
+        while at != root && bytes < PATH_MAX {
             let m = self.kernel.mount(at.mnt);
             if at.dentry == m.root.get() {
                 if m.parent.get() == 0 {
@@ -408,10 +409,15 @@ impl Task {
             if parent == at.dentry {
                 break;
             }
-            names.push(store.d_name(at.dentry));
+            let name = store.d_name(at.dentry);
+            bytes += 1 + name.len();
+            names.push(name);
             at.dentry = parent;
         }
         drop(ns);
+        if bytes >= PATH_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
         let mut path = if at == root { Vec::new() } else { b"(unreachable)".to_vec() };
         for name in names.iter().rev() {
             path.push(b'/');

@@ -9,7 +9,7 @@ use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::cred::commoncap;
 use crate::dcache::inode::RacyAcl;
-use crate::dcache::store::NsGuard;
+use crate::dcache::remains::NsGuard;
 use crate::kernel::Kernel;
 use crate::kernel::vfs::Vfs;
 use crate::mount::{Path, flags};
