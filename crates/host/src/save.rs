@@ -110,10 +110,10 @@ impl<W: Write> Saver<W> {
         }
     }
 
-    /// The names in a directory.
+    /// The names in a directory, the one that came last behind the others: so the directory that they are unpacked into lists them as this one does.
     fn entries(&mut self, dir: &[u8]) -> Vec<Vec<u8>> {
         match self.task.readdir(&absolute(dir)) {
-            Ok(entries) => entries.into_iter().map(|entry| entry.name).collect(),
+            Ok(entries) => entries.into_iter().rev().map(|entry| entry.name).collect(),
             Err(errno) => {
                 self.problem(dir, "list directory", errno);
                 Vec::new()

@@ -35,7 +35,7 @@ def test_open_and_pathlib(rcuwalk_fs):
     assert pathlib.Path("/tmp/a").read_text().splitlines() == ["one", "two"]
     assert os.stat("/tmp/a").st_size == 8
     pathlib.Path("/tmp/deep/er").mkdir(parents=True)
-    assert [p.name for p in pathlib.Path("/tmp").iterdir()] == ["a", "deep"]
+    assert [p.name for p in pathlib.Path("/tmp").iterdir()] == ["deep", "a"]
     assert sorted(glob.glob("/tmp/*")) == ["/tmp/a", "/tmp/deep"]
     assert [str(p) for p in pathlib.Path("/tmp").rglob("e*")] == ["/tmp/deep/er"]
 
