@@ -11,10 +11,10 @@ pub(crate) const SKIPPED: &str = "cargo x: not run: ";
 pub(crate) const EXIT_SKIPPED: u8 = 2;
 
 /// The packages that every build of tests and programs chooses. With fewer of them, cargo chooses fewer features of what they
-/// depend on, and builds that, and all that stands on it, once more.
+/// depend on, and builds that, and all that stands on it, once more. Parquet, which a plain build of the command lacks, is tested too.
 ///
 /// The Python extension is left to the stage `python`: its library is linked with no interpreter, so no test of it runs.
-pub(crate) const WORKSPACE: &str = "--workspace --exclude rcuwalk-python";
+pub(crate) const WORKSPACE: &str = "--workspace --exclude rcuwalk-python --features rcuwalk-cli/parquet";
 
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

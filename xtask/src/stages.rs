@@ -224,8 +224,10 @@ pub(crate) fn quick() -> Outcome {
     let done = cargo("fmt --all --check")
         .map_err(|why| format!("{why}; run `cargo fmt --all`"))
         .and_then(|()| {
-            cargo("clippy --quiet --workspace --all-targets -- --deny warnings")
-                .map_err(|why| format!("{why}; `cargo clippy --fix --allow-dirty` mends some of that"))
+            cargo(
+                "clippy --quiet --workspace --all-targets --features rcuwalk-cli/parquet -- --deny warnings",
+            )
+            .map_err(|why| format!("{why}; `cargo clippy --fix --allow-dirty` mends some of that"))
         })
         .and_then(|()| {
             cargo(&tests).map_err(|why| format!("{why}; one test alone: `cargo test -p CRATE NAME`"))

@@ -60,11 +60,15 @@ pub(crate) fn run() -> Outcome {
         clippy
     };
     // The library and the program have one name, and would write into one directory.
-    let mut doc = cargo("doc --quiet --workspace --no-deps --document-private-items --lib");
+    let mut doc = cargo(
+        "doc --quiet --workspace --no-deps --document-private-items --lib --features rcuwalk-cli/parquet",
+    );
     doc.env("RUSTDOCFLAGS", "--deny warnings");
     let tools = [
         cargo("fmt --all --check"),
-        clippy("--workspace --all-targets"),
+        clippy("--workspace --all-targets --features rcuwalk-cli/parquet"),
+        // The command as a plain build makes it, without Parquet.
+        clippy("--package rcuwalk-cli"),
         // The runner of rows alone, for others' file systems.
         clippy("--package rcuwalk-oracle --no-default-features"),
         // The engine that users get: in the workspace as a whole, the laboratory has its old ways built in.

@@ -38,7 +38,9 @@ mod run;
 mod service;
 
 pub use diff::{Change, Diff, Saved, SavedError};
-pub use output::{Csv, Head, Json, Output, Parquet, Sarif, Table, permissions};
+#[cfg(feature = "parquet")]
+pub use output::Parquet;
+pub use output::{Csv, Head, Json, Output, Sarif, Table, permissions};
 pub use preset::{any_uid, world};
 pub use rcuwalk_host::Identity;
 pub use right::{Right, RightSet};

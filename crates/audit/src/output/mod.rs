@@ -2,6 +2,7 @@
 
 mod csv;
 mod json;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod sarif;
 mod table;
@@ -13,6 +14,7 @@ use rcuwalk_host::Identity;
 
 pub use self::csv::Csv;
 pub use self::json::Json;
+#[cfg(feature = "parquet")]
 pub use self::parquet::Parquet;
 pub use self::sarif::Sarif;
 pub use self::table::Table;

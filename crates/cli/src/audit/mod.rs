@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rcuwalk::Vfs;
 use rcuwalk_audit::{
-    Audit, Csv, Diff, Head, Json, Output, Parquet, RightSet, Rule, Sarif, Saved, Service, Summary, Table,
+    Audit, Csv, Diff, Head, Json, Output, RightSet, Rule, Sarif, Saved, Service, Summary, Table,
 };
 use rcuwalk_host::{
     ArchiveOptions, Files, HostNames, IDENTITY_FORM, IDENTITY_HELP, Identity, Image, ImportOptions, Names,
@@ -44,7 +44,8 @@ pub(crate) struct AuditArgs {
     /// Write SARIF: what breaks the rules of --fail-on
     #[arg(long, group = "format")]
     sarif: bool,
-    /// Also write an Apache Parquet file, one row for each entry and identity; it is replaced only once the audit is complete
+    /// Also write an Apache Parquet file, one row for each entry and identity; it is replaced only once the audit is complete.
+    /// Only a program that was built with the feature `parquet` can
     #[arg(long, value_name = "FILE", conflicts_with_all = ["diff"])]
     parquet: Option<PathBuf>,
     /// Write to a file instead of standard output; it is replaced only once the audit is complete
@@ -133,6 +134,13 @@ struct Tree {
 }
 
 pub(crate) fn run(args: &AuditArgs) -> Done {
+    if args.parquet.is_some() && !cfg!(feature = "parquet") {
+        return Err(Failure::Error(
+            "audit: --parquet: this program was built without Parquet; build it with `--features parquet`, or write --csv, which has \
+             the same columns"
+                .into(),
+        ));
+    }
     signals::ask_first();
     if let Some([old, new]) = args.diff.as_deref() {
         return diff(args, old, new);
@@ -148,7 +156,7 @@ pub(crate) fn run(args: &AuditArgs) -> Done {
     let mut sink = Sink::new(args.output.as_deref())?;
     let mut columns_sink = args.parquet.as_deref().map(|file| Sink::new(Some(file))).transpose()?;
     let mut columns =
-        columns_sink.as_mut().map(|sink| Parquet::new(&head, sink)).transpose().map_err(unwritten)?;
+        columns_sink.as_mut().map(|sink| columns(&head, sink)).transpose().map_err(unwritten)?;
     let mut broken = 0;
     let mut output = output(args, &head, &mut sink).map_err(unwritten)?;
     let summary = walk(&tree, &head, |row| {
@@ -220,6 +228,17 @@ fn unwritten(e: io::Error) -> Failure {
     }
     let text = rcuwalk_host::describe(&e);
     Failure::Error(format!("writing the audit: {text}; make room, or name another file"))
+}
+
+/// What `--parquet` asks for.
+#[cfg(feature = "parquet")]
+fn columns<'a>(head: &Head, sink: &'a mut Sink) -> io::Result<Box<dyn Output + 'a>> {
+    Ok(Box::new(rcuwalk_audit::Parquet::new(head, sink)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn columns(_: &Head, _: &mut Sink) -> io::Result<Box<dyn Output>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The output that was asked for.

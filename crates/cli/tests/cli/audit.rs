@@ -112,6 +112,26 @@ fn csv_has_a_line_for_each_entry_and_identity() {
 }
 
 #[test]
+fn parquet_is_written_or_refused_before_anything_is_read() {
+    let temp = sample();
+    let file = temp.path().join("audit.parquet");
+    let output = audit(temp.path(), &["--as", STRANGER, "--quiet", "--parquet", file.to_str().unwrap()]);
+    if cfg!(feature = "parquet") {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{} bytes", bytes.len());
+    } else {
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr(&output).contains("built without Parquet; build it with `--features parquet`"),
+            "{}",
+            stderr(&output)
+        );
+        assert!(!file.exists() && output.stdout.is_empty());
+    }
+}
+
+#[test]
 fn rules_decide_the_exit_code() {
     let temp = sample();
     let code = |rules: &[&str]| {

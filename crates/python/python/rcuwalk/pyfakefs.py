@@ -280,10 +280,8 @@ class FakeFilesystem(_FakeFilesystem):
 
     def reset(self, total_size: int | None = None, init_pathlib: bool = True) -> None:
         """Removes everything, as if the test began now."""
-        fresh = _FakeFilesystem(size=total_size, **self._settings)
+        fresh = type(self)(self.patcher, total_size, **self._settings)
         self.vfs, self.root, self.task = fresh.vfs, fresh.root, fresh.task
-        for path in ("/home", "/root"):
-            self.root.rmdir(path)
         self._patcher._tasks[:] = [self.task]
         _io.effects.clear()
 
