@@ -17,7 +17,7 @@ fn not_root() -> Option<Outcome> {
     (!nix::unistd::geteuid().is_root()).then(|| Outcome::Skipped(why.into()))
 }
 
-/// The rows as somebody uses them who has a file system of his own: in a directory of a tmpfs, and of an ext4 in a file.
+/// The rows as the author of another file system runs them: in a directory of a tmpfs, and of an ext4 in a file.
 pub(crate) fn dir() -> Outcome {
     if let Some(skipped) = not_root() {
         return skipped;

@@ -189,7 +189,7 @@ pub(crate) fn run(args: &MountArgs) -> Done {
 
 /// Starts this program anew to serve, and waits until it has mounted or said why not.
 ///
-/// A process with threads cannot fork; and whoever waits for this one wants to know that the tree is there.
+/// A process with threads cannot fork, and the shell that waits for this one is to learn that the tree is there.
 fn in_background() -> Done {
     let failed = |e: io::Error| Failure::Error(format!("starting the server: {e}; use -f"));
     let mut child = Command::new("/proc/self/exe")
@@ -279,7 +279,7 @@ impl Plan {
             (Some(source), _) => self.import(source, vfs)?,
             (None, _) if exists => {}
             (None, _) => {
-                // An empty tree belongs to who mounts it, or nobody but root could put anything there.
+                // The mounting user owns an empty tree: otherwise only root could put anything there.
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
                 let chown = vfs.task(Cred::root()).chown(b"/", uid.as_raw(), gid.as_raw());
                 chown.map_err(|e| Failure::Error(format!("the owner of the tree: {e}")))?;

@@ -44,7 +44,7 @@ impl Disk {
         std::fs::set_permissions(self.dir.path(), std::fs::Permissions::from_mode(0o555)).unwrap();
     }
 
-    /// Somebody else takes all that is left.
+    /// Another program takes all that is left.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.dir.path().join("other")).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}

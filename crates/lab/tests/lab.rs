@@ -84,7 +84,7 @@ fn the_operator_has_the_last_word_on_what_is_cleared() {
         (b"force", true),
         (b"skip=", true),
         (b"skip=name", true),
-        // Whoever wrote it wanted something: the safe thing.
+        // Words without a meaning choose the safe side.
         (b"", true),
         (b"forec", true),
         (b"OFF", true),

@@ -1,4 +1,4 @@
-//! Whoever applies the changes that are told has the tree that is there.
+//! To apply the changes that are told is to have the tree that is there.
 
 use rcuwalk::changes::{Change, Changes, ROOT_KEY};
 use rcuwalk::changes::{PAGE_SIZE, PageState};

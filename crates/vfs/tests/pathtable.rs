@@ -234,7 +234,7 @@ fn an_identity_or_a_start_of_its_own_has_paths_of_its_own() {
     user.set_cred(Cred::user(1000, 1000, &[]));
     assert_eq!(look(&user, "/a/b/c/f"), Err(Errno::EACCES));
 
-    // Root becomes somebody else, and back: fsuid counts, and loses the capabilities.
+    // Root becomes another user, and back: fsuid counts, and loses the capabilities.
     let mut root = vfs.task(Cred::root());
     assert!(look(&root, "/a/b/c/f").is_ok());
     root.setfsuid(1000);

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 type Change = fn(&Task);
 
-/// A tree, what changes in it, one thing after the other, and what somebody else asks meanwhile.
+/// A tree, what changes in it, one thing after the other, and what another task asks meanwhile.
 struct Race {
     name: &'static str,
     mode: WalkMode,

@@ -22,7 +22,7 @@ fn every_variant() -> Vec<Variants> {
 }
 
 /// Directories that everybody, a group, the owner and nobody may search, and one whose mode says that everybody may but whose
-/// ACL keeps somebody out, with a file and a program in each.
+/// ACL keeps a user out, with a file and a program in each.
 fn tree() -> (Vfs, Vec<String>) {
     let vfs = Vfs::new().unwrap();
     let root = vfs.task(Cred::root());

@@ -78,7 +78,7 @@ pub(crate) fn compare(args: &AuditArgs, path: &Path, mut head: Head) -> Done {
     report(path, entries, import, ask, &compared)
 }
 
-/// Runs find as somebody. It says `v` of each entry that it sees, and of links nothing: they would be followed.
+/// Runs find with the identity. It says `v` of each entry that it sees, and of links nothing: they would be followed.
 fn run_find(who: &Identity, top: &Path, one_file_system: bool) -> Result<Vec<u8>, Failure> {
     let is_caller = crate::source::caller()?.uid == who.uid && who.uid == 0;
     let mut command = if is_caller {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::common::{rcuwalk, sample, stderr, stdout};
 
-/// Somebody to whom nothing of the sample belongs.
+/// A user that owns nothing of the sample.
 const STRANGER: &str = "54321:54321";
 
 fn audit(top: &Path, args: &[&str]) -> Output {
@@ -267,7 +267,7 @@ fn an_interrupted_audit_says_how_far_it_went() {
 #[test]
 fn find_says_the_same() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can run find as somebody else");
+        println!("skipped: only root can run find as another user");
         return;
     }
     let have = |name: &str| std::process::Command::new(name).arg("--version").output().is_ok();

@@ -167,7 +167,7 @@ impl Task {
         opened
     }
 
-    /// What can be said of a handle by its type and size, and of whoever has it, before its bytes are looked at.
+    /// What can be said of a handle by its type and size, and of the caller that has it, before its bytes are looked at.
     ///
     /// # Errors
     ///

@@ -256,7 +256,7 @@ impl Kernel {
             self.store.shrink_tree(ns, sb, super_block.root);
         }
         if self.mounts.mounts.free(mnt, 1) {
-            // Whoever reads a mount asks the table's count, which has changed since.
+            // Readers of a mount ask the table's count, which has changed since.
             self.mounts.mounts.give_back(|_| true);
         }
     }

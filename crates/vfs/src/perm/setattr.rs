@@ -72,7 +72,7 @@ pub(crate) struct Chown {
 
 /// chown(2): what to store when `uid` and `gid`, as the caller numbers them, are asked for; -1 keeps one.
 ///
-/// Except on directories, set-user-id goes, and set-group-id as [`should_drop_sgid`] says, whoever asks and even if no
+/// Except on directories, set-user-id goes, and set-group-id as [`should_drop_sgid`] says, for every caller and even if no
 /// id is given. That is a change of mode, which the caller must be allowed to make. Without one, `chown(-1, -1)` needs no
 /// permission at all.
 ///

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An inode number.
 pub(crate) type Ino = u64;
 
-/// An object: what bears on a walk by somebody who is neither owner nor in the group.
+/// An object: what bears on a walk by a user that is neither owner nor in the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Object {
     /// Whether others may search and read it, and its names. A removed one stays, without names.
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// The same for somebody who may do anything.
+    /// The same for a user that may do anything.
     pub(crate) fn open_all(&mut self) {
         for object in self.objects.values_mut() {
             match object {
@@ -86,7 +86,7 @@ impl State {
         self.mounts.get(&ino).copied().unwrap_or(ino)
     }
 
-    /// What a path leads to for somebody who may do anything, before and after what is mounted over it.
+    /// What a path leads to for a user that may do anything, before and after what is mounted over it.
     pub(crate) fn resolve(&self, path: &[&str]) -> Option<(Ino, Ino)> {
         path.iter().try_fold((self.root, self.root), |(_, at), name| {
             let child = *self.names(at)?.get(name)?;
