@@ -224,7 +224,8 @@ impl VfsBuilder {
     /// `ENOMEM`, and leaves things as they were. What goes gives its part back.
     ///
     /// The whole-path table gets a sixteenth of it at most. It is counted coarsely, and not below what is taken: by 64 names, by 64 KiB of long names and link bodies, by the page of
-    /// contents, whether written or reserved. Tasks, descriptors and locks have limits of their own: `docs/tenancy.md` has them all.
+    /// contents, whether written or reserved. Tasks, descriptors and file locks are not counted. `docs/tenancy.md` says what else
+    /// bounds what tenants can do.
     ///
     /// ```
     /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
