@@ -408,8 +408,6 @@ impl Shared {
         }
         // A call that needs more from here on waits for the account. The room stays reserved if this fails.
         let _ = disk.release_beyond(MARGIN + AT_REST);
-        drop(account);
-        self.extend();
     }
 
     fn file_bytes(&self) -> Outcome<u64> {
