@@ -692,6 +692,14 @@ int rcuwalk_mount_setattr(rcuwalk_handle task,
 // open_tree(2).
 int rcuwalk_open_tree(rcuwalk_handle task, int dirfd, const char *path, unsigned int flags);
 
+// open_tree_attr(2).
+int rcuwalk_open_tree_attr(rcuwalk_handle task,
+                           int dirfd,
+                           const char *path,
+                           unsigned int flags,
+                           struct mount_attr *attr,
+                           size_t size);
+
 // move_mount(2).
 int rcuwalk_move_mount(rcuwalk_handle task,
                        int from_dirfd,

@@ -107,7 +107,7 @@ pub const LACKING: &[&str] = &[SIZE, PROC];
 fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
-        Op::MountSetattr { attr, .. } if attr.size != 32 => Some(SIZE),
+        Op::MountSetattr { attr, .. } | Op::OpenTreeAttr { attr, .. } if attr.size != 32 => Some(SIZE),
         Op::FileGetattr { size, .. } | Op::FileSetattr { size, .. } if size.0 != 24 => Some(SIZE),
         _ => None,
     }
@@ -712,6 +712,19 @@ fn capabilities(task: &mut Task, op: &Op) -> Option<Outcome> {
             let CapData { effective, permitted, inheritable } = task.capget();
             Outcome::Caps([effective.0, permitted.0, inheritable.0])
         }
+        Op::SetDumpable { on } => match on.0 {
+            0 | 1 => {
+                task.set_dumpable(on.0 == 1);
+                Outcome::Done
+            }
+            _ => Outcome::Error(Errno::EINVAL.raw()),
+        },
+        Op::GetDumpable {} => Outcome::Number(i64::from(task.dumpable())),
+        Op::SetName { name } => {
+            task.set_name(bytes(name));
+            Outcome::Done
+        }
+        Op::GetName {} => Outcome::Bytes(task.name().to_vec()),
         Op::SetSecurebits { bits } => done(task.set_securebits(bits.0 as u32)),
         Op::GetSecurebits {} => Outcome::Number(i64::from(task.get_securebits())),
         Op::SetKeepcaps { on } => match on.0 {

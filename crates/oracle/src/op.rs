@@ -443,6 +443,14 @@ ops! {
     Capset "capset" (sets: CapSets) -> Done via capset;
     /// capget(2)
     Capget "capget" (out: CapRoom = CapRoom) -> Caps via capget;
+    /// prctl(2) `PR_SET_DUMPABLE`
+    SetDumpable "set_dumpable" (on: Int) -> Done via prctl[libc::PR_SET_DUMPABLE];
+    /// prctl(2) `PR_GET_DUMPABLE`
+    GetDumpable "get_dumpable" () -> Number via prctl[libc::PR_GET_DUMPABLE];
+    /// prctl(2) `PR_SET_NAME`
+    SetName "set_name" (name: Mem) -> Done via prctl[libc::PR_SET_NAME];
+    /// prctl(2) `PR_GET_NAME`
+    GetName "get_name" () -> Bytes via harness;
     /// prctl(2) `PR_SET_SECUREBITS`
     SetSecurebits "set_securebits" (bits: Securebits) -> Done via prctl[libc::PR_SET_SECUREBITS];
     /// prctl(2) `PR_GET_SECUREBITS`
@@ -489,6 +497,8 @@ ops! {
     MountSetattr "mount_setattr" (dirfd: Fd = Fd::CWD, path: Mem, flags: AtFlags = AtFlags(0), attr: MountAttr) -> Done via mount_setattr needs Mount;
     /// open_tree(2)
     OpenTree "open_tree" (dirfd: Fd = Fd::CWD, path: Mem, flags: OpenTreeFlags = OpenTreeFlags(0)) -> Fd via open_tree needs Mount;
+    /// open_tree_attr(2)
+    OpenTreeAttr "open_tree_attr" (dirfd: Fd = Fd::CWD, path: Mem, flags: OpenTreeFlags = OpenTreeFlags(0), attr: MountAttr) -> Fd via open_tree_attr needs Mount;
     /// move_mount(2)
     MoveMount "move_mount" (from_dirfd: Fd = Fd::CWD, from: Mem, to_dirfd: Fd = Fd::CWD, to: Mem, flags: MoveMountFlags = MoveMountFlags(0)) -> Done via move_mount needs Mount;
     /// pivot_root(2)

@@ -24,6 +24,17 @@ pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
         Op::Fionread { fd } => asked(nr::ioctl, fd.raw(), FIONREAD, 4, call),
         Op::Fioqsize { fd } => asked(nr::ioctl, fd.raw(), FIOQSIZE, 8, call),
         Op::GetRwHint { fd } => asked(nr::fcntl, fd.raw(), F_GET_RW_HINT, 8, call),
+        Op::GetName {} => {
+            let mut frame = Frame::new();
+            frame.int(libc::PR_GET_NAME as u64);
+            frame.room(16);
+            match call(&mut frame, nr::prctl) {
+                Ok(_) => {
+                    Outcome::Bytes(frame.out().split(|&byte| byte == 0).next().unwrap_or_default().to_vec())
+                }
+                Err(errno) => Outcome::Error(errno),
+            }
+        }
         Op::NameToHandleAt { dirfd, path, bytes, flags } => {
             match name_to_handle(dirfd, path, bytes.0 as u32, *flags, call) {
                 Ok((len, kind, _)) => Outcome::Bytes(handle_text(len, kind)),

@@ -27,8 +27,8 @@
 //!
 //! Lookups are lockless: they wait for no lock and take no reference, however many threads make them. A repeated one writes no
 //! shared memory; the first two of a path leave a mark and an entry (see `docs/pathwalk.md` in the repository). The crate
-//! makes no system call of its own but to ask for the time and for
-//! memory.
+//! makes no system call of its own but to ask for the time and for memory, and how much the machine has where a size in percent
+//! of it is mounted.
 #![forbid(unsafe_code)]
 
 #[macro_use]

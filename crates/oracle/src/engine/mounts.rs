@@ -25,6 +25,10 @@ pub(super) fn perform(task: &mut Task, op: &Op) -> Option<Outcome> {
         Op::OpenTree { dirfd, path, flags } => {
             answer(task.open_tree(dirfd.raw(), bytes(path), flags.0 as i32), Outcome::Fd)
         }
+        Op::OpenTreeAttr { dirfd, path, flags, attr } => {
+            let attr = mount_attr(task, attr);
+            answer(task.open_tree_attr(dirfd.raw(), bytes(path), flags.0 as i32, &attr), Outcome::Fd)
+        }
         Op::MoveMount { from_dirfd, from, to_dirfd, to, flags } => {
             let (from_fd, to_fd) = (from_dirfd.raw(), to_dirfd.raw());
             done(task.move_mount(from_fd, bytes(from), to_fd, bytes(to), flags.0 as u32))

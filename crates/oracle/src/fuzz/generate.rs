@@ -1307,6 +1307,16 @@ impl Generator {
     fn open_tree(&mut self) -> Op {
         let (dirfd, path) = self.at(Want::Dir);
         let flags = OpenTreeFlags(*self.rng.pick(&[1, 1, 1, 0x8001, 0x1001, 0x101, 0, 0x8000]));
+        if flags.0 & 1 != 0 && self.rng.chance(20) {
+            let attr = MountAttr {
+                set: MountAttributes(self.some_of(&[1, 2, 4, 8])),
+                clr: MountAttributes(0),
+                propagation: MountFlags(0),
+                userns: Fd::Raw(0),
+                size: 32,
+            };
+            return Op::OpenTreeAttr { dirfd, path, flags, attr };
+        }
         Op::OpenTree { dirfd, path, flags }
     }
 
@@ -1473,8 +1483,21 @@ impl Generator {
         Op::Execveat { dirfd, path, argv, envp, flags }
     }
 
+    /// What prctl keeps of a process besides. Opening files of `/proc` makes the host's dumpable; its first name is the
+    /// runner's.
+    fn process(&mut self) -> Op {
+        match self.rng.below(3) {
+            0 if !self.namespaces => Op::GetDumpable {},
+            1 => Op::SetDumpable { on: Int(self.rng.below(3) as i64) },
+            _ => {
+                self.next.push_back(Op::GetName {});
+                Op::SetName { name: Mem::Bytes(self.name()) }
+            }
+        }
+    }
+
     fn credential(&mut self) -> Op {
-        match self.rng.below(14) {
+        match self.rng.below(15) {
             0 => Op::Setuid { uid: self.uid() },
             1 => Op::Setgid { gid: self.gid() },
             2 => Op::Setreuid { ruid: self.uid(), euid: self.uid() },
@@ -1494,6 +1517,7 @@ impl Generator {
                 _ => Op::GetSecurebits {},
             },
             11 => Op::Capget { out: CapRoom },
+            12 => self.process(),
             _ => self.capability(),
         }
     }

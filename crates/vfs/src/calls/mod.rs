@@ -14,4 +14,5 @@ mod space;
 mod stat;
 pub(crate) mod statfs;
 pub(crate) mod transfer;
+mod tree_attr;
 mod xattr;

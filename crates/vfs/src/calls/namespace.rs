@@ -14,6 +14,7 @@ use crate::file::{FileMode, Opening};
 use crate::kernel::EMPTY_DIR_SIZE;
 use crate::kernel::mount_tree::{ANON_NS, Attach, Copy, MntNamespace, Umount, is_anonymous};
 use crate::kernel::owners::FsOwner;
+use crate::kernel::ram;
 use crate::mount::{Path, flags};
 use crate::namei::getname::check_name;
 use crate::namei::{At, Lookup, Step};
@@ -108,14 +109,14 @@ fn may_change_locked(old: u32, new: u32) -> bool {
         && (old & flags::LOCK_ATIME == 0 || (old ^ new) & flags::ATIME == 0)
 }
 
-/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.  Differs: where the kernel takes half of the machine's
-/// memory, there is no limit, and none either for a `size` in percent of it.
+/// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.  Differs: where it takes half of the memory, there is no limit.
 struct TmpfsOptions {
     mode: u32,
     uid: u32,
     gid: u32,
     /// As far as given; 0 is without limit.
     pages: Option<u64>,
+    percent: Option<u64>,
     inodes: Option<u64>,
     /// Of [`flags::SB_SETTABLE`].
     flags: u32,
@@ -128,6 +129,7 @@ impl TmpfsOptions {
             uid: cred.fsuid(),
             gid: cred.fsgid(),
             pages: None,
+            percent: None,
             inodes: None,
             flags: sb_flags(ms),
         };
@@ -139,6 +141,12 @@ impl TmpfsOptions {
             }
         }
         Ok(options)
+    }
+
+    /// With a size in percent made one in pages.
+    fn resolved(self, ns: &Namespace) -> Result<TmpfsOptions> {
+        let pages = self.percent.map(|percent| ram::pages_of_percent(ns, percent)).transpose()?;
+        Ok(TmpfsOptions { pages: pages.or(self.pages), ..self })
     }
 
     /// The most pages there may be.
@@ -156,10 +164,11 @@ impl TmpfsOptions {
             "uid" => self.uid = valid(cred.user_ns().make_kuid(number(value)?))?,
             "gid" => self.gid = valid(cred.user_ns().make_kgid(number(value)?))?,
             "size" => match value.strip_suffix('%') {
-                Some(percent) if percent.is_empty() || memparse(percent).is_ok() => self.pages = Some(0),
-                _ => self.pages = Some(memparse(value)?.div_ceil(4096)),
+                Some("") => (self.pages, self.percent) = (Some(0), None),
+                Some(percent) => self.percent = Some(memparse(percent)?),
+                None => (self.pages, self.percent) = (Some(memparse(value)?.div_ceil(4096)), None),
             },
-            "nr_blocks" => self.pages = Some(memparse(value)?),
+            "nr_blocks" => (self.pages, self.percent) = (Some(memparse(value)?), None),
             "nr_inodes" => self.inodes = Some(memparse(value)?),
             // Of what pages are made, and where, shows nowhere here.
             "huge" if matches!(value, "never" | "always" | "within_size" | "advise") => {}
@@ -281,10 +290,9 @@ impl Task {
     }
 
     /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
-    /// `uid`, `gid`, `size`, `nr_blocks`, `nr_inodes`, `ro`, `rw`, `sync`, `mand` are given in `data`; without limits unless
-    /// given, and a `size` in percent of a machine's memory gives none. Those about pages (`huge`, `mpol`, `noswap`), numbers
-    /// (`inode32`, `inode64`) and what is written back (`dirsync`, `lazytime`) have no effect.
-    /// `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
+    /// `uid`, `gid`, `size` (in percent: of [`VfsBuilder::memory_limit`](crate::VfsBuilder::memory_limit), or of the machine's memory),
+    /// `nr_blocks`, `nr_inodes`, `ro`, `rw`, `sync`, `mand` are given in `data`; without limits unless given. `huge`, `mpol`, `noswap`,
+    /// `inode32`, `inode64`, `dirsync` and `lazytime` have no effect. `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
     ///
     /// # Errors
     ///
@@ -379,7 +387,7 @@ impl Task {
         if ms & MS_BIND != 0 {
             kernel.check_writers(at.mnt, new)?;
         } else {
-            let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+            let options = TmpfsOptions::parse(data, ms, &self.cred)?.resolved(&ns)?;
             if !self.cred.ns_capable(kernel.id_view(at.mnt).sb_ns, CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
             }
@@ -470,6 +478,7 @@ impl Task {
         let now = kernel.now();
         let mut ns = kernel.store.lock();
         let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
+        let options = options.resolved(&ns)?;
         let dev = ns.mnt.new_dev();
         let limits = (PageBudget::new(options.page_limit()), InodeSpace::new(options.inodes.unwrap_or(0)));
         let user_ns = Arc::clone(self.cred.user_ns());

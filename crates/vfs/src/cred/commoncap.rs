@@ -196,10 +196,32 @@ fn privileged_root(old: &Cred, euid: u32, root: u32, has_caps: bool, caps: &mut 
 ///
 /// Kernel: fs/exec.c `begin_new_exec()`, kernel/cred.c `commit_creds()`.
 pub(crate) fn stays_dumpable(old: &Cred, new: &Cred) -> bool {
+    (old.euid(), old.egid()) == (old.uid(), old.gid()) && keeps_dumpable(old, new)
+}
+
+/// Whether a process that changes from one credential to another stays as dumpable as it was.
+///
+/// Kernel: kernel/cred.c `commit_creds()`, with `fs.suid_dumpable` 0.
+pub(crate) fn keeps_dumpable(old: &Cred, new: &Cred) -> bool {
     let ids = |cred: &Cred| [cred.euid(), cred.egid(), cred.fsuid(), cred.fsgid()];
-    (old.euid(), old.egid()) == (old.uid(), old.gid())
-        && ids(old) == ids(new)
-        && new.permitted().is_subset(old.permitted())
+    ids(old) == ids(new) && has_all_of(old, new)
+}
+
+/// Whether `old` has the capabilities of `new`, those of an owner over a namespace of its own among them.
+///
+/// Kernel: kernel/cred.c `cred_cap_issubset()`.
+fn has_all_of(old: &Cred, new: &Cred) -> bool {
+    if old.user_ns().is(new.user_ns()) {
+        return new.permitted().is_subset(old.permitted());
+    }
+    let mut ns = new.user_ns();
+    while let Some(parent) = ns.parent() {
+        if parent.is(old.user_ns()) && ns.owner() == old.euid() {
+            return true;
+        }
+        ns = parent;
+    }
+    false
 }
 
 #[cfg(test)]

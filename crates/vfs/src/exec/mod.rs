@@ -67,6 +67,8 @@ struct Bprm {
     args: Args,
     /// `filename` leads through a descriptor that will be closed.
     path_inaccessible: bool,
+    /// It was found by a descriptor alone, and so has its own name. Kernel: `comm_from_dentry`.
+    nameless: bool,
 }
 
 /// Arguments and environment, and the room they take on the new stack.
@@ -260,7 +262,8 @@ impl Task {
             Some(args) => args(&filename, self.stack_limit())?,
             None => early.ok_or(Errno::EINVAL)?,
         };
-        Ok(Bprm { file, interp: owned(&filename)?, filename, args, path_inaccessible })
+        let nameless = through_fd && path.is_empty();
+        Ok(Bprm { file, interp: owned(&filename)?, filename, args, path_inaccessible, nameless })
     }
 
     /// Opens a file to execute it, and keeps writers out. Kernel: fs/exec.c `open_exec()`.
@@ -358,6 +361,12 @@ impl Task {
             self.set_stack_limit(self.stack_limit().min(STACK_DEFAULT));
         }
         self.set_cred(new.cred);
+        self.set_dumpable(dumpable);
+        let name = match bprm.nameless {
+            true => self.kernel.store.d_name(bprm.file.file().path.dentry),
+            false => bprm.filename.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec(),
+        };
+        self.set_name(&name);
         let file = Arc::new(bprm.file);
         self.exe = Some(Arc::clone(&file));
         let Args { argv, envp, .. } = bprm.args;

@@ -5,6 +5,7 @@ pub(crate) mod names;
 pub(crate) mod owners;
 pub(crate) mod proc;
 pub(crate) mod propagate;
+pub(crate) mod ram;
 pub(crate) mod security;
 pub(crate) mod sysctl;
 pub mod trace;

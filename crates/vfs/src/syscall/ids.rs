@@ -4,6 +4,7 @@ use super::{Answer, Call, done};
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::NGROUPS_MAX;
 use crate::cred::CapSet;
+use crate::task::TASK_COMM_LEN;
 use crate::task::fork::Rlimit;
 use crate::task::process::CapData;
 
@@ -189,8 +190,12 @@ impl Call<'_> {
 
     /// Kernel: kernel/sys.c `prctl()`, security/commoncap.c `cap_task_prctl()`.
     pub(super) fn prctl(&mut self) -> Answer {
+        const PR_GET_DUMPABLE: i32 = 3;
+        const PR_SET_DUMPABLE: i32 = 4;
         const PR_GET_KEEPCAPS: i32 = 7;
         const PR_SET_KEEPCAPS: i32 = 8;
+        const PR_SET_NAME: i32 = 15;
+        const PR_GET_NAME: i32 = 16;
         const PR_CAPBSET_READ: i32 = 23;
         const PR_CAPBSET_DROP: i32 = 24;
         const PR_GET_SECUREBITS: i32 = 27;
@@ -202,6 +207,14 @@ impl Call<'_> {
         let word = u32::try_from(self.args[1]).unwrap_or(u32::MAX);
         let rest = |from: usize| self.args[from..5].iter().any(|&arg| arg != 0);
         match self.int(0) {
+            PR_GET_DUMPABLE => Ok(i64::from(self.task.dumpable())),
+            PR_SET_DUMPABLE if word > 1 => Err(Errno::EINVAL),
+            PR_SET_DUMPABLE => {
+                self.task.set_dumpable(word == 1);
+                Ok(0)
+            }
+            PR_SET_NAME => self.set_name(),
+            PR_GET_NAME => self.put(1, &{ self.task.comm }),
             PR_GET_KEEPCAPS => Ok(i64::from(self.task.get_keepcaps())),
             PR_SET_KEEPCAPS if word > 1 => Err(Errno::EINVAL),
             PR_SET_KEEPCAPS => done(self.task.set_keepcaps(word == 1)),
@@ -219,6 +232,13 @@ impl Call<'_> {
             PR_CAP_AMBIENT => self.ambient(word),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    fn set_name(&mut self) -> Answer {
+        let mut name = [0; TASK_COMM_LEN - 1];
+        let len = self.mem.strncpy_from_user(&mut name, self.args[1])?;
+        self.task.set_name(&name[..len]);
+        Ok(0)
     }
 
     fn ambient(&mut self, operation: u32) -> Answer {

@@ -150,7 +150,7 @@ calls! {
     137 STATFS statfs "statfs(2)";
     138 FSTATFS fstatfs "fstatfs(2)";
     155 PIVOT_ROOT pivot_root "pivot_root(2)";
-    157 PRCTL prctl "prctl(2): capabilities, securebits, `PR_SET_NO_NEW_PRIVS`";
+    157 PRCTL prctl "prctl(2): capabilities, securebits, `PR_SET_NO_NEW_PRIVS`, `PR_SET_DUMPABLE`, `PR_SET_NAME`";
     160 SETRLIMIT setrlimit "setrlimit(2): as [`GETRLIMIT`]";
     161 CHROOT chroot "chroot(2)";
     162 SYNC sync "sync(2)";
@@ -214,6 +214,7 @@ calls! {
     464 GETXATTRAT getxattrat "getxattrat(2)";
     465 LISTXATTRAT listxattrat "listxattrat(2)";
     466 REMOVEXATTRAT removexattrat "removexattrat(2)";
+    467 OPEN_TREE_ATTR open_tree_attr "open_tree_attr(2)";
     468 FILE_GETATTR file_getattr "file_getattr(2)";
     469 FILE_SETATTR file_setattr "file_setattr(2)";
 }

@@ -2,7 +2,7 @@
 
 use super::{Answer, Call, done, fd};
 use crate::base::errno::{Errno, Result};
-use crate::base::uapi::{MOUNT_ATTR_IDMAP, PATH_MAX};
+use crate::base::uapi::{AT_EMPTY_PATH, AT_RECURSIVE, MOUNT_ATTR_IDMAP, PATH_MAX};
 use crate::calls::namespace::MountAttr;
 
 /// Bytes of the options of mount(2).
@@ -59,29 +59,61 @@ impl Call<'_> {
 
     /// Kernel: fs/namespace.c `mount_setattr()`, `wants_mount_setattr()`.
     pub(super) fn mount_setattr(&mut self) -> Answer {
-        const MOUNT_ATTR_SIZE_VER0: u64 = 32;
-        const PAGE_SIZE: u64 = PAGE as u64;
-        let (dirfd, flags, size) = (self.int(0), self.int(2), self.args[4]);
+        let (dirfd, flags) = (self.int(0), self.int(2));
         // What a change of nothing is told: flags count before the size, privilege behind it.
         let early = self.task.mount_setattr(dirfd, b"", flags, &MountAttr::default());
         if early == Err(Errno::EINVAL) {
             return Err(Errno::EINVAL);
         }
-        if size > PAGE_SIZE {
+        let attr = self.mount_attr(early)?;
+        let path = self.name(1);
+        done(self.task.mount_setattr(dirfd, &path, flags, &attr))
+    }
+
+    /// The last two arguments, between whose size and contents comes what the task `may`.
+    ///
+    /// Kernel: fs/namespace.c `wants_mount_setattr()`.
+    fn mount_attr(&mut self, may: Result<()>) -> Result<MountAttr> {
+        const MOUNT_ATTR_SIZE_VER0: u64 = 32;
+        let size = self.args[4];
+        if size > PAGE as u64 {
             return Err(Errno::E2BIG);
         }
         if size < MOUNT_ATTR_SIZE_VER0 {
             return Err(Errno::EINVAL);
         }
-        early?;
+        may?;
         let [set, clr, propagation, userns_fd] = self.extensible(self.args[3], size)?;
         let userns = if set & MOUNT_ATTR_IDMAP != 0 {
             i32::try_from(userns_fd).map_or(Err(Errno::EINVAL), |fd| self.task.user_ns_of(fd))
         } else {
             Err(Errno::EBADF)
         };
+        Ok(MountAttr { set, clr, propagation, userns })
+    }
+
+    /// Kernel: fs/namespace.c `open_tree_attr()`.
+    pub(super) fn open_tree_attr(&mut self) -> Answer {
+        if self.args[3] == 0 && self.args[4] != 0 {
+            return Err(Errno::EINVAL);
+        }
         let path = self.name(1);
-        done(self.task.mount_setattr(dirfd, &path, flags, &MountAttr { set, clr, propagation, userns }))
+        let flags = self.int(2);
+        let tree = self.task.open_tree(self.int(0), &path, flags)?;
+        if self.args[3] == 0 {
+            return Ok(tree.into());
+        }
+        let may = self.task.mount_setattr(tree, b"", AT_EMPTY_PATH, &MountAttr::default());
+        let set = self
+            .mount_attr(may)
+            .and_then(|attr| self.task.mount_setattr(tree, b"", AT_EMPTY_PATH | flags & AT_RECURSIVE, &attr));
+        match set {
+            Ok(()) => Ok(tree.into()),
+            Err(errno) => {
+                self.task.close(tree)?;
+                Err(errno)
+            }
+        }
     }
 
     pub(super) fn open_tree(&mut self) -> Answer {

@@ -24,11 +24,13 @@ pub(crate) const STACK_DEFAULT: u64 = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) limits: Limits,
+    /// 1 unless others of the same user may not look into it. Kernel: `get_dumpable()`, of the memory.
+    pub(crate) dumpable: Racy32,
 }
 
 impl Process {
-    pub(crate) fn new(limits: Limits) -> Arc<Process> {
-        Arc::new(Process { limits })
+    pub(crate) fn new(limits: Limits, dumpable: bool) -> Arc<Process> {
+        Arc::new(Process { limits, dumpable: Racy32::new(u32::from(dumpable)) })
     }
 
     /// Whether there is no other thread. Kernel: `thread_group_empty()`.
@@ -257,7 +259,10 @@ impl Task {
         let (ids, process) = if thread {
             (Ids { tid, ..self.ids }, Arc::clone(&self.process))
         } else {
-            (Ids { tid, tgid: tid, ppid: self.ids.tgid }, Process::new(self.process.limits.copy()))
+            (
+                Ids { tid, tgid: tid, ppid: self.ids.tgid },
+                Process::new(self.process.limits.copy(), self.dumpable()),
+            )
         };
         let user = self.user_of(&cred);
         let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());
@@ -272,6 +277,7 @@ impl Task {
             process,
             no_new_privs: self.no_new_privs,
             exe: self.exe.clone(),
+            comm: self.comm,
             ids,
             event: None,
             passed: Racy32::default(),

@@ -11,8 +11,8 @@ use crate::base::uapi::{
     F_GETSIG, F_SETFD, F_SETFL, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
     PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT,
 };
-use crate::cred::Cred;
 use crate::cred::ucounts::UserCount;
+use crate::cred::{Cred, commoncap};
 use crate::file::fs_struct::Place;
 use crate::file::{File, FileArc, Opening};
 use crate::kernel::Kernel;
@@ -50,6 +50,8 @@ pub struct Task {
     pub(crate) no_new_privs: bool,
     /// The program that runs; its file cannot be written meanwhile. Kernel: `mm->exe_file`.
     pub(crate) exe: Option<Arc<ExecFile>>,
+    /// The name of the task, padded with NULs. Kernel: `task_struct.comm`.
+    pub(crate) comm: [u8; TASK_COMM_LEN],
     pub(crate) ids: Ids,
     /// What the last raw call leaves to the program that runs the task.
     pub(crate) event: Option<Box<Event>>,
@@ -67,6 +69,9 @@ pub(crate) struct Ids {
     /// Of the process that made it; 0 if none did.
     pub(crate) ppid: i32,
 }
+
+/// Bytes of the name of a task, the NUL included.
+pub(crate) const TASK_COMM_LEN: usize = 16;
 
 /// Kernel: `_NSIG`.
 const LAST_SIGNAL: i32 = 64;
@@ -90,9 +95,10 @@ impl Task {
             cred: Arc::new(cred),
             fs: FsUse::new(FsOwner::new(kernel, 0o022), ids.tgid),
             files: FilesOwner::new(kernel),
-            process: Process::new(Limits::default()),
+            process: Process::new(Limits::default(), true),
             no_new_privs: false,
             exe: None,
+            comm: [0; TASK_COMM_LEN],
             ids,
             event: None,
             passed: Racy32::default(),
@@ -136,8 +142,12 @@ impl Task {
         &self.cred
     }
 
-    /// Replaces the credential, as a committed change of it does.
+    /// Replaces the credential, as a committed change of it does: the process is not [dumpable](Self::dumpable) any more if
+    /// effective or filesystem ids change, or capabilities are gained.
     pub fn set_cred(&mut self, cred: Cred) {
+        if !commoncap::keeps_dumpable(&self.cred, &cred) {
+            self.set_dumpable(false);
+        }
         self.user = self.user_of(&cred);
         self.cred = Arc::new(cred);
     }

@@ -9,7 +9,7 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{CAP_LAST_CAP, SECBIT_KEEP_CAPS};
 use crate::cred::{CapSet, Cred};
-use crate::task::Task;
+use crate::task::{TASK_COMM_LEN, Task};
 
 /// The three capability sets of capget(2) and capset(2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -269,6 +269,54 @@ impl Task {
         self.set_cred(new);
     }
 
+    /// `PR_GET_DUMPABLE`: whether others of the same user may look into the process. Its threads share it, its children start with
+    /// it; execve sets it, and so does a change of the credential, which takes it away.
+    pub fn dumpable(&self) -> bool {
+        self.process.dumpable.get() != 0
+    }
+
+    /// `PR_SET_DUMPABLE`. Nothing in the engine asks for it; programs do.
+    ///
+    /// ```
+    /// # use rcuwalk::{Cred, Errno, Vfs};
+    /// # let vfs = Vfs::new()?;
+    /// let mut task = vfs.task(Cred::root());
+    /// task.setresuid(u32::MAX, 1000, u32::MAX)?;
+    /// assert!(!task.dumpable());
+    /// task.set_dumpable(true);
+    /// assert!(task.fork().dumpable());
+    /// # Ok::<(), Errno>(())
+    /// ```
+    ///
+    /// Kernel: kernel/sys.c `prctl()`.
+    pub fn set_dumpable(&self, dumpable: bool) {
+        self.process.dumpable.set(u32::from(dumpable));
+    }
+
+    /// `PR_GET_NAME`: the name of the task, which execve sets to that of the program; empty if it has executed none.
+    pub fn name(&self) -> &[u8] {
+        until_nul(&self.comm)
+    }
+
+    /// `PR_SET_NAME`: names the task, by as much of `name` as lies before a NUL, at most 15 bytes.
+    ///
+    /// ```
+    /// # use rcuwalk::{Cred, Errno, Vfs};
+    /// # let vfs = Vfs::new()?;
+    /// let mut task = vfs.task(Cred::root());
+    /// task.set_name(b"a-very-long-name");
+    /// assert_eq!(task.name(), b"a-very-long-nam");
+    /// # Ok::<(), Errno>(())
+    /// ```
+    ///
+    /// Kernel: fs/exec.c `__set_task_comm()`.
+    pub fn set_name(&mut self, name: &[u8]) {
+        let name = until_nul(name);
+        let len = name.len().min(TASK_COMM_LEN - 1);
+        self.comm = [0; TASK_COMM_LEN];
+        self.comm[..len].copy_from_slice(&name[..len]);
+    }
+
     /// `PR_SET_NO_NEW_PRIVS`: from now on nothing that this task or a child of it executes gains privileges by it. There is
     /// no way back.
     pub fn set_no_new_privs(&mut self) {
@@ -279,6 +327,10 @@ impl Task {
     pub fn no_new_privs(&self) -> bool {
         self.no_new_privs
     }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// Membership as prctl(2) answers it.
