@@ -241,7 +241,13 @@ impl Task {
     ///
     /// Kernel: fs/open.c `file_open_root()` with an empty path.
     pub(crate) fn open_place(&self, path: Path, flags: i32) -> Result<i32> {
+        let is_link = self.kernel.store.see(path.dentry).meta.file_type() == S_IFLNK;
         match OpenFlags::new(&older_how(flags, 0)) {
+            // Nowhere to follow it from, whatever else is wrong.
+            Ok(op) if is_link && !op.has(O_PATH) => {
+                self.kernel.path_put(path);
+                Err(Errno::ELOOP)
+            }
             Ok(op) => self.open_held(path, &op),
             Err(errno) => {
                 self.kernel.path_put(path);
