@@ -206,46 +206,49 @@ fn many_threads_look_up_while_others_rename() {
     });
 }
 
-/// Uses up what long names are kept in, with bodies of links.
-fn leave_no_room_for_long_names(root: &Task) {
-    let full = (0..50).find(|n| root.symlink(&[b'x'; 100], format!("/l{n}").as_bytes()).is_err());
-    assert!(full.is_some_and(|n| n > 0), "{full:?}");
+/// A small file system, so full that a long name finds no memory.
+fn without_room_for_long_names() -> (Vfs, Task) {
+    let vfs = Vfs::builder().capacity(1 << 14).inode_limit(10_000).memory_limit(1 << 20).build().unwrap();
+    let root = vfs.task(Cred::root());
+    root.creat(b"/f", 0o644).unwrap();
+    root.mkdir(b"/d", 0o755).unwrap();
+    root.creat(&[b"/".as_slice(), &[b't'; 250]].concat(), 0o644).unwrap();
+    let short = |n: u32| format!("/l{n}").into_bytes();
+    let full = (0..10_000).find(|&n| root.symlink(&[b'x'; 250], &short(n)).is_err());
+    assert!(full.is_some_and(|n| n > 1000), "{full:?}");
+    // Names alone, where there is no memory for another link.
+    let long = |n: u32| format!("/{n:0>250}").into_bytes();
+    let full = (0..1000).find(|&n| root.rename(&short(n), &long(n)).is_err());
+    assert!(full.is_some(), "all of them find room");
+    (vfs, root)
 }
 
 #[test]
 fn what_finds_no_room_for_its_name_changes_nothing() {
-    let vfs = Vfs::builder().capacity(16).inode_limit(50).build().unwrap();
-    let root = vfs.task(Cred::root());
-    root.creat(b"/f", 0o644).unwrap();
-    root.mkdir(b"/d", 0o755).unwrap();
+    let (vfs, root) = without_room_for_long_names();
     let [taken, long] = [b't', b'n'].map(|byte| [b"/".as_slice(), &[byte; 250]].concat());
-    root.creat(&taken, 0o644).unwrap();
-    leave_no_room_for_long_names(&root);
     let state = || (vfs.stats().entries, root.statfs(b"/").unwrap().ffree, root.stat(b"/").unwrap().nlink);
     let before = state();
-    assert_eq!(root.mkdir(&long, 0o755), Err(Errno::ENOSPC));
-    assert_eq!(root.creat(&long, 0o644), Err(Errno::ENOSPC));
-    assert_eq!(root.link(b"/f", &long), Err(Errno::ENOSPC));
-    assert_eq!(root.rename(b"/f", &long), Err(Errno::ENOSPC));
-    assert_eq!(root.rename(b"/d", &long), Err(Errno::ENOSPC));
+    assert_eq!(root.mkdir(&long, 0o755), Err(Errno::ENOMEM));
+    assert_eq!(root.creat(&long, 0o644), Err(Errno::ENOMEM));
+    assert_eq!(root.link(b"/f", &long), Err(Errno::ENOMEM));
+    assert_eq!(root.rename(b"/f", &long), Err(Errno::ENOMEM));
+    assert_eq!(root.rename(b"/d", &long), Err(Errno::ENOMEM));
     let files = [root.stat(b"/f").unwrap().ino, root.stat(&taken).unwrap().ino];
-    assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOSPC));
-    assert_eq!(root.renameat2(AT_FDCWD, b"/d", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOSPC));
+    assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOMEM));
+    assert_eq!(root.renameat2(AT_FDCWD, b"/d", AT_FDCWD, &taken, RENAME_EXCHANGE), Err(Errno::ENOMEM));
     assert_eq!([root.stat(b"/f").unwrap().ino, root.stat(&taken).unwrap().ino], files);
     assert_eq!((root.stat(&long), state()), (Err(Errno::ENOENT), before));
 }
 
 #[test]
 fn a_rename_that_fails_gives_back_what_its_whiteout_took() {
-    let vfs = Vfs::builder().capacity(16).inode_limit(50).build().unwrap();
-    let root = vfs.task(Cred::root());
-    root.creat(b"/f", 0o644).unwrap();
-    leave_no_room_for_long_names(&root);
+    let (vfs, root) = without_room_for_long_names();
     let long = [b"/".as_slice(), &[b'n'; 250]].concat();
     let free = root.statfs(b"/").unwrap().ffree;
     let entries = vfs.stats().entries;
     for _ in 0..2 * free {
-        assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &long, RENAME_WHITEOUT), Err(Errno::ENOSPC));
+        assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, &long, RENAME_WHITEOUT), Err(Errno::ENOMEM));
     }
     assert_eq!((root.statfs(b"/").unwrap().ffree, vfs.stats().entries), (free, entries));
     assert_eq!(root.stat(b"/f").unwrap().mode & S_IFMT, S_IFREG);
