@@ -248,7 +248,7 @@ pub(crate) struct ExplainArgs {
     /// May it be renamed to NEW?
     #[arg(long, value_name = "NEW", help_heading = "What")]
     pub(crate) rename_to: Option<PathBuf>,
-    /// Does it run, with its interpreters and shared libraries?
+    /// Can it be run, with its interpreters? Shared libraries are not looked at
     #[arg(long, help_heading = "What")]
     pub(crate) exec: bool,
     /// May a process connect to it, a Unix socket?

@@ -87,7 +87,7 @@ pub enum What {
     Delete,
     /// Rename it to this.
     RenameTo(Vec<u8>),
-    /// Run it: execve(2), with its interpreters and shared libraries.
+    /// Run it: execve(2), with its interpreters. What the program loads when it has started is not looked at.
     Exec,
     /// Connect to it: connect(2) to a Unix socket.
     Connect,

@@ -115,6 +115,64 @@ pub(crate) fn terminal(text: &str) -> Option<bool> {
     Some(rest.split_whitespace().nth(4)?.parse::<i32>().ok()? != 0)
 }
 
+/// A handler of `binfmt_misc`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Handler {
+    pub(crate) interpreter: String,
+    /// The end of the name, behind its last dot; or bytes with a mask, from an offset on.
+    wants: Wants,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wants {
+    Extension(String),
+    Magic { offset: usize, magic: Vec<u8>, mask: Option<Vec<u8>> },
+}
+
+impl Handler {
+    /// Whether it runs a file of this name that begins with these bytes.
+    ///
+    /// Kernel: fs/binfmt_misc.c `search_binfmt_handler()`.
+    pub(crate) fn takes(&self, name: &[u8], window: &[u8]) -> bool {
+        match &self.wants {
+            Wants::Extension(wanted) => {
+                let dot = name.iter().rposition(|&byte| byte == b'.');
+                dot.is_some_and(|dot| &name[dot + 1..] == wanted.as_bytes())
+            }
+            Wants::Magic { offset, magic, mask } => {
+                let mask = |at: usize| mask.as_ref().and_then(|mask| mask.get(at)).copied().unwrap_or(0xff);
+                // Behind a shorter file come zeros.
+                let byte = |at: usize| window.get(at).copied().unwrap_or(0);
+                magic.iter().enumerate().all(|(at, wanted)| (byte(offset + at) ^ wanted) & mask(at) == 0)
+            }
+        }
+    }
+}
+
+/// Reads an entry of `binfmt_misc`; `None` if it is off, or makes no sense.
+pub(crate) fn handler(text: &str) -> Option<Handler> {
+    if text.lines().next() != Some("enabled") {
+        return None;
+    }
+    let field = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let bytes = |hex: &str| -> Option<Vec<u8>> {
+        let pairs = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+        pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+    };
+    let wants = match field("extension .") {
+        Some(extension) => Wants::Extension(extension.to_owned()),
+        None => Wants::Magic {
+            offset: field("offset ")?.parse().ok()?,
+            magic: bytes(field("magic ")?)?,
+            mask: match field("mask ") {
+                Some(mask) => Some(bytes(mask)?),
+                None => None,
+            },
+        },
+    };
+    Some(Handler { interpreter: field("interpreter ")?.to_owned(), wants })
+}
+
 /// The paths that `net/unix` says sockets are bound to that accept connections or datagrams.
 pub(crate) fn bound_sockets(text: &str) -> impl Iterator<Item = &str> {
     /// `SS_UNCONNECTED`.
@@ -166,6 +224,20 @@ mod tests {
         assert_eq!(status.effective, CapSet(2));
         assert!(status.no_new_privs && status.seccomp);
         assert_eq!(super::status("Uid:\t1\t2\t3\t4\n"), None);
+    }
+
+    #[test]
+    fn handlers_of_programs_are_read() {
+        let arm =
+            handler("enabled\ninterpreter /usr/bin/qemu\nflags: \noffset 1\nmagic 454c46\nmask ff00ff\n")
+                .unwrap();
+        assert!(arm.takes(b"x", b"\x7fE?F") && !arm.takes(b"x", b"\x7fE?G") && !arm.takes(b"x", b"\x7f"));
+        let java = handler("enabled\ninterpreter /usr/bin/java\nflags: \nextension .jar\n").unwrap();
+        assert!(
+            java.takes(b"a.b.jar", b"") && !java.takes(b"jar", b"") && java.interpreter == "/usr/bin/java"
+        );
+        assert_eq!(handler("disabled\ninterpreter /usr/bin/java\nflags: \nextension .jar\n"), None);
+        assert_eq!(handler("enabled\nmagic zz\n"), None);
     }
 
     #[test]

@@ -223,6 +223,10 @@ fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Resul
     if let Some(new) = exec {
         notes.extend(privileges(who, cred, &new, names));
         notes.extend(nodes.iter().find_map(|&node| without_set_id(scene, node)));
+        notes.push(
+            "what the program loads when it has started, such as shared libraries, was not looked at"
+                .to_owned(),
+        );
     }
     if let Some(pid) = who.pid.filter(|_| place.foreign) {
         notes.push(format!(

@@ -110,6 +110,9 @@ pub(crate) fn doubts(
             doubts.push(Doubt::new(May::Decide, false, text));
         }
     }
+    if matches!(call, Call::Exec(_)) {
+        doubts.extend(of_handlers(scene, nodes));
+    }
     doubts.extend(mounts.iter().filter_map(|mount| of_mount(mount, who, call)));
     doubts.extend(of_modules(who, meets_landlock, call.opens()));
     if who.seccomp {
@@ -178,6 +181,26 @@ fn of_device(object: &Object, path: &str, who: &Subject, call: &Call) -> Vec<Dou
         (TTY, None) => doubt("a process without a controlling terminal cannot open it"),
         _ if call.opens() => doubt("the device's driver may refuse"),
         _ => {}
+    }
+    doubts
+}
+
+/// Programs that a handler of `binfmt_misc` runs: it is asked before the kernel looks for itself.
+fn of_handlers(scene: &Scene, nodes: &[NodeIx]) -> Vec<Doubt> {
+    let entries = std::fs::read_dir("/proc/sys/fs/binfmt_misc").into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let handlers: Vec<proc::Handler> = texts.filter_map(|text| proc::handler(&text)).collect();
+    let programs =
+        nodes.iter().filter_map(|&at| Some((at, scene.nodes.get(at)?.object.contents.as_ref()?.first()?)));
+    let mut doubts = Vec::new();
+    for (at, (_, window)) in programs {
+        let path = scene.path(at);
+        if let Some(handler) = handlers.iter().find(|handler| handler.takes(&scene.nodes[at].name, window)) {
+            let (path, by) = (String::from_utf8_lossy(&path), &handler.interpreter);
+            let text =
+                format!("{path}: binfmt_misc has {by} run it, and whether that runs was not looked at");
+            doubts.push(Doubt::new(May::Decide, true, text));
+        }
     }
     doubts
 }
