@@ -3,12 +3,14 @@
 use crate::process::{self, Outcome, target_dir};
 use std::process::Command;
 
-/// A file system to run the rows on, and the shell commands that put it on `$1`, in a mount namespace of its own.
-const FILE_SYSTEMS: &[(&str, &str)] = &[
-    ("tmpfs", "mount -t tmpfs rows \"$1\""),
+/// A file system to run the rows on, the shell commands that put it on `$1`, in a mount namespace of its own, and options of
+/// the runner.
+const FILE_SYSTEMS: &[(&str, &str, &str)] = &[
+    ("tmpfs", "mount -t tmpfs rows \"$1\"", ""),
     (
         "ext4",
         "truncate -s 256M \"$1.img\" && mkfs.ext4 -q -F -b 4096 \"$1.img\" && mount -o loop \"$1.img\" \"$1\"",
+        "--without dir-order",
     ),
 ];
 
@@ -23,8 +25,8 @@ pub(crate) fn dir() -> Outcome {
         return skipped;
     }
     let mut unmounted = Vec::new();
-    for (name, mount) in FILE_SYSTEMS {
-        match in_directory(name, mount) {
+    for (name, mount, options) in FILE_SYSTEMS {
+        match rows_in(name, mount, options) {
             Outcome::Passed => {}
             Outcome::Skipped(why) => unmounted.push(why),
             failed @ Outcome::Failed(_) => return failed,
@@ -57,10 +59,6 @@ pub(crate) fn mount() -> Outcome {
         }
     }
     Outcome::Passed
-}
-
-fn in_directory(name: &str, mount: &str) -> Outcome {
-    rows_in(name, mount, "")
 }
 
 /// `options` are further ones of the runner.

@@ -49,6 +49,8 @@ needs! {
     Sysctl = "sysctl";
     /// The row states what tmpfs does where file systems differ.
     Tmpfs = "tmpfs";
+    /// The order and the offsets of tmpfs's directories.
+    DirOrder = "dir-order";
     /// The kernel's dentry cache and its RESOLVE_CACHED.
     Cached = "cached";
     /// File locks.
