@@ -184,6 +184,12 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
+    /// Times what one tenant's hostile sequences make another one wait, on the engine and on this kernel; needs root for that
+    Tenants {
+        /// An eighth of the sizes, and no record
+        #[arg(long)]
+        quick: bool,
+    },
     /// Records what make, git and python ask of the file system, and times the engine and this kernel on it; needs root, strace,
     /// gcc, make, git and python3
     Replay,
@@ -257,6 +263,7 @@ fn run(task: Task) -> Outcome {
             suites::run(&suites::Options { on, only, mode, peers, record, stress: 2 })
         }
         Task::Mounts { quick } => mounts::run(quick),
+        Task::Tenants { quick } => mounts::tenants(quick),
         Task::Replay => replay::run(),
         Task::Parity { check } => parity::run(check),
         Task::Report { history: true, .. } => report::history(),

@@ -1,4 +1,5 @@
 //! `cargo x mounts`: the same work on a tmpfs, on mounts of rcuwalk and on other file systems in user space, side by side.
+//! `cargo x tenants`: hostile tenants, on the engine and on this kernel.
 
 use crate::place::Place;
 use crate::process::{self, Outcome, cargo, target_dir};
@@ -33,4 +34,18 @@ fn measure(quick: bool) -> Result<(), String> {
         bench.args(["--json", "--output", &records::today("mounts")?]);
     }
     process::run(&mut bench)
+}
+
+/// Hostile tenants, on the engine and on this kernel.
+pub(crate) fn tenants(quick: bool) -> Outcome {
+    let measure = || {
+        let mut lab = cargo("run --quiet --release --package rcuwalk-lab -- tenants");
+        if quick {
+            lab.arg("--quick");
+        } else {
+            lab.args(["--json", "--output", &records::today("tenants")?]);
+        }
+        process::run(&mut lab)
+    };
+    measure().into()
 }

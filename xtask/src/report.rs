@@ -28,10 +28,12 @@ const OTHERS: &[(&str, &str, Show)] = &[
 ];
 
 /// Tables on pages of their own.
-const PAGES: &[(&str, &str, &str, Show)] =
-    &[("docs/suites.md", "suites", "cargo x suites --record", |record, command| {
+const PAGES: &[(&str, &str, &str, Show)] = &[
+    ("docs/suites.md", "suites", "cargo x suites --record", |record, command| {
         format!("`{command}` on {}", suites::table(record))
-    })];
+    }),
+    ("docs/tenancy.md", "tenants", "cargo x tenants", tenants),
+];
 
 /// Lists the records of each name, oldest first, with what made them.
 pub(crate) fn history() -> Outcome {
@@ -273,6 +275,30 @@ fn mounts(record: &Value, command: &str) -> String {
         out.push('\n');
     }
     notes(record, &mut out);
+    out
+}
+
+/// What one tenant's sequences make another one wait, on the engine and on the kernel, microseconds.
+fn tenants(record: &Value, command: &str) -> String {
+    let mut out = format!("{}; waits in microseconds.\n\n", place(record, command));
+    out.push_str(
+        "| a tenant's sequence | on | takes, ms | stat p99.9 | max | mkdir p99.9 | max | machine max |\n",
+    );
+    out.push_str("|---|---|---|---|---|---|---|---|\n");
+    for row in list(&record["rows"]) {
+        for on in ["engine", "kernel"] {
+            let side = &row[on];
+            let Some(took) = side["took"].as_f64() else { continue };
+            let name = if on == "engine" { text(&row["sequence"]) } else { "" };
+            let _ = write!(out, "| {name} | {on} | {} |", digits(took / 1e6));
+            for (call, what) in
+                [("stat", "p999"), ("stat", "max"), ("mkdir", "p999"), ("mkdir", "max"), ("machine", "max")]
+            {
+                let _ = write!(out, " {} |", digits(side[call][what].as_f64().unwrap_or(f64::NAN) / 1e3));
+            }
+            out.push('\n');
+        }
+    }
     out
 }
 

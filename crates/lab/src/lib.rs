@@ -9,3 +9,4 @@ pub mod ablations;
 pub mod fills;
 pub mod mounts;
 pub mod peers;
+pub mod tenants;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{Args, Parser, Subcommand};
-use rcuwalk_lab::{ablations, fills, mounts, peers};
+use rcuwalk_lab::{ablations, fills, mounts, peers, tenants};
 use rcuwalk_measure::progress::Bar;
 use rcuwalk_measure::table::Style;
 use rcuwalk_measure::{Error, hostcalls, scratch};
@@ -79,6 +79,14 @@ enum Job {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Time what one tenant's mounts, namespaces and large directories make another one wait; beside the kernel, as root
+    Tenants {
+        /// The kernel's side of this sequence, in the mount namespace that this program is in
+        #[arg(long, value_name = "SEQUENCE", requires = "root", hide = true)]
+        on_kernel: Option<String>,
+        #[arg(long, value_name = "DIR", hide = true)]
+        root: Option<PathBuf>,
+    },
     /// Time the same work in directories of several file systems, in turns: calls, tar, git, make
     Mounts {
         #[arg(value_name = "NAME=DIR", required = true, value_parser = parse_place)]
@@ -133,6 +141,19 @@ fn run(cli: &Cli) -> Result<Vec<String>, Error> {
             let report = Bar::during(|bar| peers::run(quick, threads.most(), dir.as_deref(), bar))?;
             tell(&cli.common, &report, peers::render)?;
             Ok(report.faults())
+        }
+        Job::Tenants { on_kernel: Some(sequence), root: Some(root) } => {
+            let side = tenants::on_kernel(sequence, quick, root);
+            let side = side.map_err(|why| Error::new("a hostile sequence", sequence, why, ""))?;
+            let json =
+                serde_json::to_string(&side).map_err(|e| Error::new("writing", "JSON", e.to_string(), ""))?;
+            println!("{json}");
+            Ok(Vec::new())
+        }
+        Job::Tenants { .. } => {
+            let report = Bar::during(|bar| tenants::run(quick, bar))?;
+            tell(&cli.common, &report, tenants::render)?;
+            Ok(Vec::new())
         }
         Job::Mounts { places } => {
             let options = mounts::Options { places: places.clone(), quick };

@@ -198,7 +198,8 @@ pub(crate) struct MountState {
     pub(crate) chains: ChainsWriter,
     /// What everything that tenants make may take, if that is limited.
     pub(crate) memory: Option<Arc<Budget>>,
-    info: BTreeMap<Handle, MountInfo>,
+    /// By handle.
+    info: Vec<Option<MountInfo>>,
     /// Peer groups and their slaves, by number.
     groups: HashMap<u32, Group>,
     /// The mounts that cover a dentry, in whatever namespace.
@@ -302,7 +303,7 @@ impl MountTable {
         let state = MountState {
             chains: writer,
             memory,
-            info: BTreeMap::new(),
+            info: Vec::new(),
             groups: HashMap::new(),
             covering: HashMap::new(),
             supers: Table::default(),
@@ -361,36 +362,60 @@ impl MountTable {
 }
 
 impl MountState {
+    fn info(&self, mnt: Handle) -> Option<&MountInfo> {
+        self.info.get(mnt as usize)?.as_ref()
+    }
+
+    fn info_mut(&mut self, mnt: Handle) -> Option<&mut MountInfo> {
+        self.info.get_mut(mnt as usize)?.as_mut()
+    }
+
     /// A mount that is attached nowhere and propagates nothing.
     pub(crate) fn add(&mut self, mnt: Handle) {
-        self.info.insert(mnt, MountInfo::default());
+        let at = mnt as usize;
+        if self.info.len() <= at {
+            self.info.resize_with(at + 1, || None);
+        }
+        self.info[at] = Some(MountInfo::default());
     }
 
     /// A mount is gone that propagates nothing.
     pub(crate) fn remove(&mut self, mnt: Handle) {
-        self.info.remove(&mnt);
+        if let Some(info) = self.info.get_mut(mnt as usize) {
+            *info = None;
+        }
+        while self.info.pop_if(|info| info.is_none()).is_some() {}
+        if self.info.len() < self.info.capacity() / 4 {
+            self.info.shrink_to(self.info.len() * 2);
+        }
     }
 
     /// Every mount, attached or not.
     pub(crate) fn all(&self) -> impl Iterator<Item = Handle> {
-        self.info.keys().copied()
+        (0..).zip(&self.info).filter(|(_, info)| info.is_some()).map(|(mnt, _)| mnt)
     }
 
     /// How a mount propagates.
     pub(crate) fn propagation(&self, mnt: Handle) -> Propagation {
-        self.info.get(&mnt).map_or_else(Propagation::default, |info| info.propagation)
+        self.info(mnt).map_or_else(Propagation::default, |info| info.propagation)
     }
 
     pub(crate) fn set_propagation(&mut self, mnt: Handle, new: Propagation) {
-        let Some(info) = self.info.get_mut(&mnt) else { return };
+        let Some(info) = self.info_mut(mnt) else { return };
         let old = std::mem::replace(&mut info.propagation, new);
-        self.leave(old.shared, |group| group.peers.remove(&mnt));
-        self.leave(old.master, |group| group.slaves.remove(&mnt));
-        if new.shared != 0 {
-            self.groups.entry(new.shared).or_default().peers.insert(mnt);
+        if old.shared != new.shared {
+            self.leave(old.shared, |group| group.peers.remove(&mnt));
+            self.join(new.shared, |group| group.peers.insert(mnt));
         }
-        if new.master != 0 {
-            self.groups.entry(new.master).or_default().slaves.insert(mnt);
+        if old.master != new.master {
+            self.leave(old.master, |group| group.slaves.remove(&mnt));
+            self.join(new.master, |group| group.slaves.insert(mnt));
+        }
+    }
+
+    fn join(&mut self, number: u32, insert: impl Fn(&mut Group) -> bool) {
+        if number != 0 {
+            insert(self.groups.entry(number).or_default());
         }
     }
 
@@ -415,22 +440,22 @@ impl MountState {
 
     /// The mounts attached to this one, the oldest first.
     pub(crate) fn children(&self, mnt: Handle) -> impl Iterator<Item = Handle> {
-        self.info.get(&mnt).into_iter().flat_map(|info| info.children.values().copied())
+        self.info(mnt).into_iter().flat_map(|info| info.children.values().copied())
     }
 
     /// Whether nothing is attached to this mount.
     pub(crate) fn is_leaf(&self, mnt: Handle) -> bool {
-        self.info.get(&mnt).is_none_or(|info| info.children.is_empty())
+        self.info(mnt).is_none_or(|info| info.children.is_empty())
     }
 
     /// Writes down that `mnt` comes to be attached to `parent`, over `dentry`; whether nothing covered that before.
     pub(crate) fn add_child(&mut self, parent: Handle, mnt: Handle, dentry: Handle) -> bool {
         self.next_child += 1;
         let came = self.next_child;
-        if let Some(info) = self.info.get_mut(&mnt) {
+        if let Some(info) = self.info_mut(mnt) {
             info.came = came;
         }
-        if let Some(info) = self.info.get_mut(&parent) {
+        if let Some(info) = self.info_mut(parent) {
             info.children.insert(came, mnt);
         }
         let covering = self.covering.entry(dentry).or_default();
@@ -440,8 +465,8 @@ impl MountState {
 
     /// Writes down that `mnt` is attached to `parent` no more, over `dentry`; whether nothing covers that now.
     pub(crate) fn remove_child(&mut self, parent: Handle, mnt: Handle, dentry: Handle) -> bool {
-        let came = self.info.get(&mnt).map_or(0, |info| info.came);
-        if let Some(info) = self.info.get_mut(&parent) {
+        let came = self.info(mnt).map_or(0, |info| info.came);
+        if let Some(info) = self.info_mut(parent) {
             info.children.remove(&came);
         }
         let Some(covering) = self.covering.get_mut(&dentry) else { return false };
