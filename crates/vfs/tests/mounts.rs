@@ -528,3 +528,54 @@ fn what_a_loader_adds_is_of_the_file_system_it_is_added_to() {
     assert_eq!(ino(b"/m/made"), 4);
     assert_eq!(ino(b"/f"), ino(b"/") + 2);
 }
+
+/// Mounts, each on the one before, as deep as the task likes; the task stands in the last one.
+fn nest(task: &Task, depth: usize) {
+    for _ in 0..depth {
+        task.mkdir(b"d", 0o755).unwrap();
+        tmpfs(task, b"d");
+        task.chdir(b"d").unwrap();
+    }
+}
+
+#[test]
+fn mounts_that_are_locked_to_each_other_go_together_however_deep() {
+    let vfs = Vfs::new().unwrap();
+    let root = vfs.task(Cred::root());
+    nest(&root, 6000);
+    let before = vfs.stats().entries;
+    let mut user = root.fork();
+    user.unshare(CLONE_NEWUSER | CLONE_NEWNS).unwrap();
+    // Its mounts are held by each other alone now. Their end must not take room on the stack for each.
+    drop(user);
+    assert_eq!(vfs.stats().entries, before);
+    root.chdir(b"/").unwrap();
+    root.umount2(b"/d", MNT_DETACH).unwrap();
+    assert!(root.stat(b"/d/d").is_err());
+}
+
+#[test]
+fn slaves_of_masters_that_end_together_receive_from_the_first_that_stays() {
+    let vfs = Vfs::new().unwrap();
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/a", "/chain", "/end"]);
+    tmpfs(&root, b"/a");
+    mkdirs(&root, &["/a/m"]);
+    root.mount(b"", b"/a", b"", MS_SHARED, b"").unwrap();
+    tmpfs(&root, b"/chain");
+    let mut from = b"/a".to_vec();
+    for link in 0..100 {
+        let to = format!("/chain/{link}").into_bytes();
+        root.mkdir(&to, 0o755).unwrap();
+        bind(&root, &from, &to);
+        root.mount(b"", &to, b"", MS_SLAVE, b"").unwrap();
+        root.mount(b"", &to, b"", MS_SHARED, b"").unwrap();
+        from = to;
+    }
+    bind(&root, &from, b"/end");
+    root.mount(b"", b"/end", b"", MS_SLAVE, b"").unwrap();
+    root.umount2(b"/chain", MNT_DETACH).unwrap();
+    tmpfs(&root, b"/a/m");
+    touch(&root, b"/a/m/f");
+    assert!(root.stat(b"/end/m/f").is_ok());
+}

@@ -629,8 +629,10 @@ impl Task {
         {
             return Err(Errno::EBUSY);
         }
+        if how & MNT_DETACH != 0 {
+            kernel.detach(ns, top.mnt);
+        }
         kernel.propagate_umount(ns, top.mnt, at);
-        kernel.umount_tree(ns, top.mnt, Umount::Lazy);
         Ok(())
     }
 

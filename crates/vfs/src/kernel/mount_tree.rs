@@ -3,7 +3,7 @@
 //! Kernel: fs/namespace.c.
 
 use crate::base::errno::{Errno, Result};
-use crate::base::uapi::{MS_PRIVATE, MS_SHARED, MS_SLAVE, MS_UNBINDABLE};
+use crate::base::uapi::{MS_SHARED, MS_SLAVE, MS_UNBINDABLE};
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::store::{InodeInit, Namespace};
 use crate::kernel::Kernel;
@@ -214,20 +214,26 @@ impl Kernel {
     ///
     /// Kernel: fs/namespace.c `umount_tree()`.
     pub(crate) fn umount_tree(&self, ns: &mut Namespace, mnt: Handle, how: Umount) {
-        let tree = ns.mnt.subtree(mnt);
-        for &at in tree.iter().rev() {
-            let m = self.mount(at);
-            self.set_mount_ns(ns, at, 0);
-            self.change_propagation(ns, at, MS_PRIVATE);
-            let stays = at != mnt
-                && (how == Umount::Connected || how == Umount::Lazy && m.flags.get() & flags::LOCKED != 0);
-            if stays {
-                continue;
+        self.umount_trees(ns, &[mnt], how);
+    }
+
+    /// [`umount_tree`](Self::umount_tree) of trees that have nothing in common.
+    pub(crate) fn umount_trees(&self, ns: &mut Namespace, tops: &[Handle], how: Umount) {
+        let trees: Vec<Vec<Handle>> = tops.iter().map(|&top| ns.mnt.subtree(top)).collect();
+        ns.mnt.make_private(&trees.concat());
+        for (&top, tree) in tops.iter().zip(trees) {
+            for at in tree.into_iter().rev() {
+                let m = self.mount(at);
+                self.set_mount_ns(ns, at, 0);
+                let locked = m.flags.get() & flags::LOCKED != 0;
+                if at != top && (how == Umount::Connected || how == Umount::Lazy && locked) {
+                    continue;
+                }
+                if m.parent.get() != 0 {
+                    self.detach(ns, at);
+                }
+                self.mntput_locked(ns, at);
             }
-            if m.parent.get() != 0 {
-                self.detach(ns, at);
-            }
-            self.mntput_locked(ns, at);
         }
     }
 
@@ -238,13 +244,23 @@ impl Kernel {
         of.set(number);
     }
 
-    /// Frees a mount that nobody holds, and its file system if this was the last one of it.
+    /// Frees a mount that nobody holds, its file system if this was the last one of it, and what was attached to it and nobody
+    /// holds either. Tenants choose how deep that is.
     pub(crate) fn mount_free(&self, ns: &mut Namespace, mnt: Handle) {
-        debug_assert_eq!(self.mount(mnt).parent.get(), 0, "an attached mount is held by its tree");
-        for child in ns.mnt.children(mnt).collect::<Vec<_>>() {
-            self.detach(ns, child);
-            self.mntput_locked(ns, child);
+        let mut unused = vec![mnt];
+        while let Some(mnt) = unused.pop() {
+            for child in ns.mnt.children(mnt).collect::<Vec<_>>() {
+                self.detach(ns, child);
+                if self.mount(child).count.put() {
+                    unused.push(child);
+                }
+            }
+            self.mount_free_one(ns, mnt);
         }
+    }
+
+    fn mount_free_one(&self, ns: &mut Namespace, mnt: Handle) {
+        debug_assert_eq!(self.mount(mnt).parent.get(), 0, "an attached mount is held by its tree");
         ns.mnt.remove(mnt);
         let (root, sb) = (self.mount(mnt).root.get(), self.mount(mnt).sb.get());
         self.store.put_locked(ns, root);
@@ -545,16 +561,9 @@ impl Kernel {
             ns.mnt.set_propagation(mnt, Propagation { shared, unbindable: false, ..old });
             return;
         }
-        let peers = ns.mnt.peers(old.shared).nth(1).is_some();
-        if !peers {
-            // Its slaves receive from its own master now, where it has one.
-            for slave in ns.mnt.slaves(old.shared).collect::<Vec<_>>() {
-                let was = ns.mnt.propagation(slave);
-                ns.mnt.set_propagation(slave, Propagation { master: old.master, ..was });
-            }
-        }
+        ns.mnt.make_private(&[mnt]);
         let master = match kind {
-            MS_SLAVE if peers => old.shared,
+            MS_SLAVE if ns.mnt.peers(old.shared).next().is_some() => old.shared,
             MS_SLAVE => old.master,
             _ => 0,
         };

@@ -91,8 +91,8 @@ impl Kernel {
         self.mounts.lookup(mnt, self.mount(mnt).root.get())
     }
 
-    /// Unmounts what was mounted elsewhere together with the tree at `mnt`, which is or was mounted at `at`. A mount stays
-    /// where something else is mounted on it; but what covers all of it takes its place.
+    /// Unmounts the tree at `mnt`, which was mounted at `at` and is detached, and what was mounted elsewhere together with it. A
+    /// mount stays there where something else is mounted on it; but what covers all of it takes its place.
     ///
     /// Kernel: fs/pnode.c `propagate_umount()`.
     pub(crate) fn propagate_umount(&self, ns: &mut Namespace, mnt: Handle, at: Path) {
@@ -113,9 +113,9 @@ impl Kernel {
                 self.attach(ns, over, place);
             }
         }
-        let tops: Vec<Handle> =
-            going.iter().copied().filter(|&mnt| !going.contains(&self.mount(mnt).parent.get())).collect();
-        tops.into_iter().for_each(|mnt| self.umount_tree(ns, mnt, Umount::Lazy));
+        let is_top = |mnt: &Handle| !going.contains(&self.mount(*mnt).parent.get());
+        let tops: Vec<Handle> = going.iter().copied().filter(is_top).chain([mnt]).collect();
+        self.umount_trees(ns, &tops, Umount::Lazy);
     }
 
     /// Takes out of `going` what has to stay because of what is mounted on it, or because it is locked to what stays. Gives

@@ -361,6 +361,17 @@ impl MountTable {
     }
 }
 
+/// The first group above one without peers that has peers; 0 if there is none. The next search that comes by finds it at once.
+fn living_master(masters: &mut HashMap<u32, u32>, mut group: u32) -> u32 {
+    let mut passed = Vec::new();
+    while let Some(&master) = masters.get(&group) {
+        passed.push(group);
+        group = master;
+    }
+    masters.extend(passed.into_iter().map(|below| (below, group)));
+    group
+}
+
 impl MountState {
     fn info(&self, mnt: Handle) -> Option<&MountInfo> {
         self.info.get(mnt as usize)?.as_ref()
@@ -416,6 +427,28 @@ impl MountState {
     fn join(&mut self, number: u32, insert: impl Fn(&mut Group) -> bool) {
         if number != 0 {
             insert(self.groups.entry(number).or_default());
+        }
+    }
+
+    /// Takes mounts out of their groups. The slaves of a group that has no peer left receive from its master, where it has one;
+    /// each changes its master once, however many groups come to an end.
+    ///
+    /// Kernel: fs/pnode.c `bulk_make_private()`.
+    pub(crate) fn make_private(&mut self, mounts: &[Handle]) {
+        let mut masters = HashMap::new();
+        for &mnt in mounts {
+            let old = self.propagation(mnt);
+            self.set_propagation(mnt, Propagation::default());
+            if old.shared != 0 && self.peers(old.shared).next().is_none() {
+                masters.insert(old.shared, old.master);
+            }
+        }
+        for group in masters.keys().copied().collect::<Vec<_>>() {
+            let master = living_master(&mut masters, group);
+            for slave in self.slaves(group).collect::<Vec<_>>() {
+                let was = self.propagation(slave);
+                self.set_propagation(slave, Propagation { master, ..was });
+            }
         }
     }
 
