@@ -129,8 +129,8 @@ pub(crate) const ROOT_SB: u32 = 1;
 /// The mount namespace that every fresh task is in.
 pub(crate) const INIT_MNT_NS: u32 = 1;
 
-/// The most mounts there can be: more are `ENOSPC`. Kernel: the default of `fs.mount-max`, rounded up.
-const MAX_MOUNTS: u32 = if MODELLED { 1 << 4 } else { 1 << 17 };
+/// The most mounts there can be, in all mount namespaces: more are `ENOSPC`. A single namespace has `fs.mount-max`.
+const MAX_MOUNTS: u32 = if MODELLED { 1 << 4 } else { 1 << 20 };
 
 /// The mounts, as walkers read them.
 #[derive(Debug)]
