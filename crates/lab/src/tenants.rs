@@ -361,7 +361,7 @@ fn on_engine(sequence: &Sequence, size: u32) -> Result<Side, String> {
     compete(&mut Engine(tenant), sequence, size, &stat, &mkdir)
 }
 
-/// The kernel's side, in a process with a mount namespace of its own and an empty root; see [`kernel`].
+/// The kernel's side, in a process with a mount namespace of its own and an empty root.
 ///
 /// # Errors
 ///

@@ -1,7 +1,9 @@
 //! A world on the host kernel: a mount namespace and the processes in it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+#[cfg(feature = "engine")]
+use std::fs;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -39,6 +41,7 @@ struct Process {
 /// This process's mount namespace and the tasks it has forked.
 pub(crate) struct HostWorld {
     single: SingleThreaded,
+    #[cfg(feature = "engine")]
     place: Place,
     proc: OwnedFd,
     tasks: Vec<Process>,
@@ -89,6 +92,7 @@ impl HostWorld {
             .collect::<Result<_, _>>()?;
         Ok(HostWorld {
             single: single.clone(),
+            #[cfg(feature = "engine")]
             place: place.clone(),
             proc,
             tasks: Vec::new(),
