@@ -252,11 +252,11 @@ pub(crate) fn soak(seed: u64) -> Outcome {
     let parts: [(&str, &dyn Fn() -> Outcome); 7] = [
         ("random calls beside tmpfs", &|| oracle::run(SOAK_CALLS, None, seed, false)),
         ("random calls beside ext4", &|| oracle::run(SOAK_CALLS, None, seed, true)),
-        ("conditions taken out", &|| rules::run(SOAK_CONDITIONS, seed, rules::CALLS)),
         ("killed processes", &|| crash(SOAK_KILLS)),
         ("damaged image files", &|| hostile("rcuwalk-image", "corrupt")),
         ("senseless raw calls", &|| hostile("rcuwalk", "syscall")),
         ("suites, longer and in every way to mount", &suites::soak),
+        ("conditions taken out", &|| rules::run(SOAK_CONDITIONS, seed, rules::CALLS)),
     ];
     let mut skipped = Vec::new();
     for (about, run) in parts {
