@@ -245,8 +245,9 @@ impl Server {
     }
 
     /// Whether every user may search the directory.
-    fn searchable_by_all(&self, dir: i32) -> bool {
-        self.keeper.fstat(dir).is_ok_and(|st| st.mode & 0o111 == 0o111) && !self.has_acl(dir)
+    fn searchable_by_all(&self, place: i32) -> bool {
+        let searchable = |mode: u32| mode & S_IFMT == S_IFDIR && mode & 0o111 == 0o111;
+        self.keeper.fstat(place).is_ok_and(|st| searchable(st.mode)) && !self.has_acl(place)
     }
 
     fn has_acl(&self, place: i32) -> bool {

@@ -753,6 +753,8 @@ def _getcwd(task, call):
 
 
 def _preadv2(task, call):
+    if not all(isinstance(size, int) and size >= 0 for size in call["buffers"]):
+        raise Skip(DECLINED["memory"])
     buffers = [bytearray(size) for size in call["buffers"]]
     read = task.preadv(call["fd"], buffers, call.get("offset", -1), word(call.get("flags", 0)))
     return b"".join(buffers)[:read]

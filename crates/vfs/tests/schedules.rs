@@ -111,7 +111,8 @@ impl Survey {
         root.close(fd).unwrap();
         let mut names = BTreeMap::from([("..", root.stat(format!("{path}/..").as_bytes()).unwrap().ino)]);
         let passed_over = [&b"."[..], b"..", ELSEWHERE.as_bytes()];
-        for entry in entries.iter().filter(|entry| !passed_over.contains(&&entry.name[..])) {
+        // The oldest first: what has several names is told by the first one.
+        for entry in entries.iter().rev().filter(|entry| !passed_over.contains(&&entry.name[..])) {
             let name = name(&entry.name);
             let child = format!("{path}/{name}");
             let seen = root.lstat(child.as_bytes()).unwrap().ino;

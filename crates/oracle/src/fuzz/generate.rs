@@ -995,7 +995,12 @@ impl Generator {
     /// An object by handle. Those of ext4 are longer, and tell more.
     fn handle(&mut self) -> Op {
         let (dirfd, path) = self.at(Want::Any);
-        let at_flags = self.at_flags(&[libc::AT_SYMLINK_FOLLOW as u64, libc::AT_EMPTY_PATH as u64, 1, 0x200]);
+        let mut at_flags =
+            self.at_flags(&[libc::AT_SYMLINK_FOLLOW as u64, libc::AT_EMPTY_PATH as u64, 1, 0x200]);
+        if self.file_system == FileSystem::Ext4 {
+            // AT_HANDLE_CONNECTABLE: ext4 can, tmpfs cannot.
+            at_flags.0 &= !2;
+        }
         let mount = if self.rng.chance(50) { Fd::CWD } else { self.fd() };
         if self.file_system == FileSystem::Tmpfs && self.rng.chance(20) {
             let bytes = Int(*self.rng.pick(&[128, 12, 16, 11, 0, 129]));

@@ -262,13 +262,22 @@ impl Duel {
     /// The row of the smallest program that shows the difference.
     fn shrink(&mut self, round: Round) -> Result<String, String> {
         let Round { seed, pair, program, .. } = round;
+        let gone = format!("# seed {seed:#x}: a difference that did not show again\n");
+        let Some(first) = self.fight(&program, pair)?.0 else { return Ok(gone) };
+        let call = call_of(&program, &first);
         let small = shrink::shrink(program, &mut |candidate| {
-            self.fight(candidate, pair).map(|(difference, _)| difference)
+            let difference = self.fight(candidate, pair)?.0;
+            // What is smaller may show what the generator takes care not to ask for.
+            Ok(difference.filter(|difference| call_of(candidate, difference) == call))
         })?;
         let (difference, trace) = self.fight(&small, pair)?;
-        Ok(match difference {
-            Some(difference) => small.row(&trace, &difference, seed, self.host.full_caps()),
-            None => format!("# seed {seed:#x}: a difference that did not show again\n"),
-        })
+        let row = difference.map(|difference| small.row(&trace, &difference, seed, self.host.full_caps()));
+        Ok(format!("# at first: {}\n{}", first.what.replace('\n', " "), row.unwrap_or(gone)))
     }
+}
+
+/// The name of the call whose answer differs; none for a snapshot.
+fn call_of(program: &Program, difference: &Difference) -> Option<&'static str> {
+    let (_, op) = program.steps.get(difference.steps.checked_sub(1)?)?;
+    difference.path.is_none().then(|| op.name())
 }
