@@ -173,7 +173,7 @@ fn ask(user: &Task, question: Question, path: &str) -> Answer {
 const FORBIDDEN: &str = "forbidden: ";
 
 /// Executions of each race with each way to walk on each kind of schedule.
-const EXECUTIONS: usize = 1_000;
+const EXECUTIONS: usize = 3_000;
 
 fn run(scheduler: impl Scheduler + 'static, execution: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
