@@ -264,15 +264,12 @@ fn below(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
 }
 
 /// `count` places that do not lie in each other; the same ones for the same seed.
-fn sample(mut all: Vec<Site>, count: usize, mut seed: u64) -> Vec<Site> {
+fn sample(mut all: Vec<Site>, count: usize, seed: u64) -> Vec<Site> {
+    fastrand::Rng::with_seed(seed).shuffle(&mut all);
     let mut chosen: Vec<Site> = Vec::new();
-    while chosen.len() < count && !all.is_empty() {
-        // splitmix64.
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = seed;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let site = all.swap_remove(usize::try_from((mixed ^ (mixed >> 31)) % all.len() as u64).unwrap_or(0));
+    while chosen.len() < count
+        && let Some(site) = all.pop()
+    {
         let (start, end) = (site.range.start, site.range.end);
         let apart =
             |other: &Site| other.file != site.file || other.range.end <= start || end <= other.range.start;

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
+use fastrand::Rng;
 use rcuwalk::acl::{
     ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry, UncheckedAcl, XATTR_NAME_POSIX_ACL_ACCESS,
 };
@@ -12,26 +13,6 @@ use rustix::fs::XattrFlags;
 
 /// Questions about each of the two trees.
 const QUESTIONS: usize = 2_600;
-
-/// A small generator: the same questions every time.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-}
 
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -47,17 +28,18 @@ fn identities(rng: &mut Rng) -> Vec<Subject> {
     let caps = ["dac_override", "dac_read_search", "fowner", "chown", "fsetid", "dac_read_search,fowner"];
     (0..24)
         .map(|at| {
-            let groups: Vec<String> = (0..=rng.below(3)).map(|_| rng.pick(&IDS).to_string()).collect();
-            let text = format!("{}:{}", rng.pick(&IDS), groups.join(","));
+            let groups: Vec<String> =
+                (0..=rng.usize(..3)).map(|_| rng.choice(&IDS).unwrap().to_string()).collect();
+            let text = format!("{}:{}", rng.choice(&IDS).unwrap(), groups.join(","));
             let mut who = Subject::of_user(&text).unwrap();
             match at % 4 {
                 0 => who.change_caps("-all").unwrap(),
-                1 => who.change_caps(&format!("-all+{}", caps[rng.below(caps.len())])).unwrap(),
+                1 => who.change_caps(&format!("-all+{}", caps[rng.usize(..caps.len())])).unwrap(),
                 _ => {}
             }
             // One whose real ids are others'.
             if at % 5 == 0 {
-                (who.uids[0], who.gids[0]) = (*rng.pick(&IDS), *rng.pick(&IDS));
+                (who.uids[0], who.gids[0]) = (*rng.choice(&IDS).unwrap(), *rng.choice(&IDS).unwrap());
             }
             who
         })
@@ -65,12 +47,12 @@ fn identities(rng: &mut Rng) -> Vec<Subject> {
 }
 
 fn random_acl(rng: &mut Rng, path: &Path) {
-    let perm = |rng: &mut Rng| rng.below(8) as u16;
+    let perm = |rng: &mut Rng| rng.usize(..8) as u16;
     let mut entries = vec![
         AclEntry::new(ACL_USER_OBJ, perm(rng)),
-        AclEntry::user(*rng.pick(&IDS), perm(rng)),
+        AclEntry::user(*rng.choice(&IDS).unwrap(), perm(rng)),
         AclEntry::new(ACL_GROUP_OBJ, perm(rng)),
-        AclEntry::group(*rng.pick(&IDS), perm(rng)),
+        AclEntry::group(*rng.choice(&IDS).unwrap(), perm(rng)),
         AclEntry::new(ACL_MASK, perm(rng)),
         AclEntry::new(ACL_OTHER, perm(rng)),
     ];
@@ -88,7 +70,7 @@ fn generate(rng: &mut Rng, top: &Path) -> Vec<PathBuf> {
     let mut dirs = vec![top.to_owned()];
     let mut all = Vec::new();
     for at in 0..40 {
-        let dir = dirs[rng.below(dirs.len())].join(format!("d{at}"));
+        let dir = dirs[rng.usize(..dirs.len())].join(format!("d{at}"));
         if dir.components().count() < top.components().count() + 5 {
             std::fs::create_dir(&dir).unwrap();
             dirs.push(dir.clone());
@@ -96,11 +78,11 @@ fn generate(rng: &mut Rng, top: &Path) -> Vec<PathBuf> {
         }
     }
     for at in 0..120 {
-        let path = rng.pick(&dirs).join(format!("f{at}"));
-        match rng.below(6) {
+        let path = rng.choice(&dirs).unwrap().join(format!("f{at}"));
+        match rng.usize(..6) {
             0 => {
-                let to = all.get(rng.below(all.len())).unwrap();
-                let to = if rng.below(2) == 0 {
+                let to = all.get(rng.usize(..all.len())).unwrap();
+                let to = if rng.usize(..2) == 0 {
                     to.clone()
                 } else {
                     Path::new("..").join(to.file_name().unwrap())
@@ -109,18 +91,20 @@ fn generate(rng: &mut Rng, top: &Path) -> Vec<PathBuf> {
             }
             1 => std::fs::write(&path, "#!/bin/sh\n").unwrap(),
             2 => drop(std::fs::copy("/bin/true", &path).unwrap()),
-            3 => std::fs::write(&path, format!("#!{}\n", all[rng.below(all.len())].display())).unwrap(),
+            3 => std::fs::write(&path, format!("#!{}\n", all[rng.usize(..all.len())].display())).unwrap(),
             _ => std::fs::write(&path, "").unwrap(),
         }
         all.push(path);
     }
     for path in &all {
         let link = path.is_symlink();
-        std::os::unix::fs::lchown(path, Some(*rng.pick(&IDS)), Some(*rng.pick(&IDS))).unwrap();
+        std::os::unix::fs::lchown(path, Some(*rng.choice(&IDS).unwrap()), Some(*rng.choice(&IDS).unwrap()))
+            .unwrap();
         if !link {
-            let mode = if path.is_dir() { *rng.pick(&modes) } else { rng.below(0o10_000) as u32 };
+            let mode =
+                if path.is_dir() { *rng.choice(&modes).unwrap() } else { rng.usize(..0o10_000) as u32 };
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-            if rng.below(3) == 0 {
+            if rng.usize(..3) == 0 {
                 random_acl(rng, path);
             }
         }
@@ -132,8 +116,8 @@ fn generate(rng: &mut Rng, top: &Path) -> Vec<PathBuf> {
 
 /// A path: one of those that are there, with something behind it, or with a detour.
 fn some_path(rng: &mut Rng, all: &[PathBuf]) -> PathBuf {
-    let path = rng.pick(all).clone();
-    match rng.below(8) {
+    let path = rng.choice(all).unwrap().clone();
+    match rng.usize(..8) {
         0 => path.join("missing"),
         1 => path.join(".."),
         2 => path.join("../..").join(path.file_name().unwrap_or_default()),
@@ -143,7 +127,7 @@ fn some_path(rng: &mut Rng, all: &[PathBuf]) -> PathBuf {
 }
 
 fn some_question(rng: &mut Rng, all: &[PathBuf]) -> What {
-    match rng.below(10) {
+    match rng.usize(..10) {
         0 | 1 => What::Read,
         2 | 3 => What::Write,
         4 => What::Execute,
@@ -162,7 +146,8 @@ fn ask(rng: &mut Rng, all: &[PathBuf]) {
     let mut counts = [0; 2];
     let options = Options { fixes: false, verify: true };
     for at in 0..QUESTIONS {
-        let (who, path, what) = (rng.pick(&identities), some_path(rng, all), some_question(rng, all));
+        let (who, path, what) =
+            (rng.choice(&identities).unwrap(), some_path(rng, all), some_question(rng, all));
         let bytes = path.as_os_str().as_encoded_bytes();
         let report = explainer.explain(who, bytes, std::slice::from_ref(&what), options).unwrap();
         let answer = &report.answers[0];
@@ -198,7 +183,7 @@ fn a_generated_tree_is_judged_as_the_host_judges_it() {
     if !is_root() {
         return;
     }
-    let mut rng = Rng(0x5eed_0001);
+    let mut rng = Rng::with_seed(0x5eed_0001);
     let temp = tempfile::tempdir().unwrap();
     std::fs::set_permissions(temp.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let top = temp.path().join("top");
@@ -212,7 +197,7 @@ fn the_system_is_judged_as_the_host_judges_it() {
     if !is_root() {
         return;
     }
-    let mut rng = Rng(0x5eed_0002);
+    let mut rng = Rng::with_seed(0x5eed_0002);
     let mut all = Vec::new();
     let mut dirs = vec![PathBuf::from("/etc"), PathBuf::from("/usr")];
     // A walk that takes some of each directory, so that it is deep as well as wide.
@@ -220,7 +205,7 @@ fn the_system_is_judged_as_the_host_judges_it() {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries.flatten().take(40) {
             let path = entry.path();
-            if path.is_dir() && !path.is_symlink() && rng.below(3) == 0 {
+            if path.is_dir() && !path.is_symlink() && rng.usize(..3) == 0 {
                 dirs.push(path.clone());
             }
             all.push(path);

@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use fastrand::Rng;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use rcuwalk_explain::{Explainer, Options, Subject, Verdict, What};
@@ -17,22 +18,6 @@ use rustix::fs::{CWD, FileType, IFlags, Mode, OFlags};
 
 /// Questions, unless the environment says otherwise.
 const QUESTIONS: usize = 5_200;
-
-/// A small generator: the same questions every time.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
-}
 
 const IDS: [u32; 5] = [0, 3000, 3001, 3002, 3003];
 
@@ -70,7 +55,7 @@ fn generate(rng: &mut Rng, top: &Path, kept: &mut Kept) -> Vec<PathBuf> {
     std::fs::create_dir_all(top).unwrap();
     let (mut dirs, mut all) = (vec![top.to_owned()], Vec::new());
     for at in 0..12 {
-        let dir = rng.pick(&dirs).join(format!("d{at}"));
+        let dir = rng.choice(&dirs).unwrap().join(format!("d{at}"));
         std::fs::create_dir(&dir).unwrap();
         dirs.push(dir.clone());
         all.push(dir);
@@ -79,12 +64,12 @@ fn generate(rng: &mut Rng, top: &Path, kept: &mut Kept) -> Vec<PathBuf> {
         rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), dev).unwrap()
     };
     for at in 0..44 {
-        let path = rng.pick(&dirs).join(format!("f{at}"));
+        let path = rng.choice(&dirs).unwrap().join(format!("f{at}"));
         match at % 11 {
-            0 => symlink(rng.pick(&all), &path).unwrap(),
+            0 => symlink(rng.choice(&all).unwrap(), &path).unwrap(),
             1 => std::fs::write(&path, "#!/bin/sh\n").unwrap(),
             2 => drop(std::fs::copy("/bin/true", &path).unwrap()),
-            3 => std::fs::write(&path, format!("#!{}\n", rng.pick(&all).display())).unwrap(),
+            3 => std::fs::write(&path, format!("#!{}\n", rng.choice(&all).unwrap().display())).unwrap(),
             4 => node(&path, FileType::Fifo, 0),
             5 if path.as_os_str().len() < 100 && at % 2 == 1 => {
                 kept.listeners.push(UnixListener::bind(&path).unwrap())
@@ -98,21 +83,26 @@ fn generate(rng: &mut Rng, top: &Path, kept: &mut Kept) -> Vec<PathBuf> {
     }
     let modes = [0o755, 0o750, 0o700, 0o711, 0o1777, 0o770, 0o751, 0o777, 0o055, 0o2775];
     for path in &all {
-        lchown(path, Some(*rng.pick(&IDS)), Some(*rng.pick(&IDS))).unwrap();
+        lchown(path, Some(*rng.choice(&IDS).unwrap()), Some(*rng.choice(&IDS).unwrap())).unwrap();
         if path.is_symlink() {
             continue;
         }
-        let mode = if path.is_dir() { *rng.pick(&modes) } else { rng.below(0o1_000) as u32 };
+        let mode = if path.is_dir() { *rng.choice(&modes).unwrap() } else { rng.usize(..0o1_000) as u32 };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        if rng.below(4) == 0 {
-            let letters: String = ["r", "w", "x"].into_iter().filter(|_| rng.below(2) == 0).collect();
-            let entry = format!("u:{}:{letters},g:{}:rx,m::{}", rng.pick(&IDS), rng.pick(&IDS), rng.below(8));
+        if rng.usize(..4) == 0 {
+            let letters: String = ["r", "w", "x"].into_iter().filter(|_| rng.usize(..2) == 0).collect();
+            let entry = format!(
+                "u:{}:{letters},g:{}:rx,m::{}",
+                rng.choice(&IDS).unwrap(),
+                rng.choice(&IDS).unwrap(),
+                rng.usize(..8)
+            );
             // Where there are no ACLs there are simply none.
             let _ = Command::new("setfacl").args(["-m", &entry]).arg(path).stderr(Stdio::null()).status();
         }
     }
     for path in all.iter().filter(|path| path.symlink_metadata().unwrap().is_file()) {
-        let flags = match rng.below(8) {
+        let flags = match rng.usize(..8) {
             0 => IFlags::IMMUTABLE,
             1 => IFlags::APPEND,
             _ => continue,
@@ -403,11 +393,11 @@ fn callers(base: &Path, kept: &mut Kept) -> Vec<Caller> {
 /// What is asked of explain, and of the oracle.
 fn question(rng: &mut Rng, path: &Path, changes: bool) -> (What, &'static str, serde_json::Value) {
     let none = serde_json::Value::Null;
-    match rng.below(if changes { 13 } else { 9 }) {
+    match rng.usize(..if changes { 13 } else { 9 }) {
         0..3 => (What::Read, "read", none),
         3 | 4 if changes || !path.is_dir() => (What::Write, "write", none),
         3..6 => {
-            let mode = 1 + rng.below(7) as i32;
+            let mode = 1 + rng.usize(..7) as i32;
             (What::Access(mode), "access", mode.into())
         }
         6 => (What::Stat, "stat", none),
@@ -491,16 +481,16 @@ fn no_answer_is_false() {
     mount(Some("situations"), base, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).unwrap();
     let count = std::env::var("RCUWALK_SITUATIONS").ok().map_or(QUESTIONS, |n| n.parse().expect("a number"));
     let seed = std::env::var("RCUWALK_SEED").ok().map_or(0, |n| n.parse::<u64>().expect("a number"));
-    let (mut rng, mut kept) = (Rng(0x5eed_0003 + seed), Kept::default());
+    let (mut rng, mut kept) = (Rng::with_seed(0x5eed_0003 + seed), Kept::default());
     let situations = situations(&mut rng, base, &mut kept);
     let mut callers = callers(base, &mut kept);
     let mut table: BTreeMap<(u8, &str), Row> = BTreeMap::new();
     let mut wrong = Vec::new();
     for _ in 0..count {
-        let situation = &situations[rng.below(situations.len())];
-        let path = rng.pick(&situation.paths).clone();
-        let path = if situation.changes && rng.below(10) == 0 { path.join("new") } else { path };
-        let caller_at = rng.below(callers.len());
+        let situation = &situations[rng.usize(..situations.len())];
+        let path = rng.choice(&situation.paths).unwrap().clone();
+        let path = if situation.changes && rng.usize(..10) == 0 { path.join("new") } else { path };
+        let caller_at = rng.usize(..callers.len());
         let caller = &mut callers[caller_at];
         let (what, op, arg) = question(&mut rng, &path, situation.changes);
         let existed = path.symlink_metadata().is_ok();
