@@ -69,7 +69,7 @@ pub struct Row {
 pub struct Report {
     /// Where it ran.
     pub machine: Machine,
-    /// Sizes were a tenth.
+    /// Sizes were an eighth.
     pub quick: bool,
     /// Why there is nothing beside the engine's figures.
     pub no_kernel: Option<String>,
@@ -427,8 +427,8 @@ pub fn render(report: &Report, style: Style) -> String {
         ["a tenant's sequence", "on", "ms", "stat p99.9 µs", "max", "mkdir p99.9 µs", "max", "machine max"];
     table.set_header(head);
     for row in &report.rows {
-        for (on, side) in [("engine", Some(row.engine)), ("kernel", row.kernel)].into_iter().filter_map(pair)
-        {
+        let kernel = row.kernel.map(|side| ("kernel", side));
+        for (on, side) in [("engine", row.engine)].into_iter().chain(kernel) {
             let micros = |ns: u64| right(format!("{:.1}", ns as f64 / 1e3));
             let name = if on == "engine" { row.sequence } else { "" };
             table.add_row(vec![
@@ -448,8 +448,4 @@ pub fn render(report: &Report, style: Style) -> String {
         let _ = writeln!(out, "nothing of the kernel: {why}");
     }
     out
-}
-
-fn pair<T>((on, side): (&'static str, Option<T>)) -> Option<(&'static str, T)> {
-    Some((on, side?))
 }

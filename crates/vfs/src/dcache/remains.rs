@@ -89,25 +89,22 @@ impl NsGuard<'_> {
     #[cold]
     fn clear_away(&mut self) {
         let Some(mut ns) = self.ns.take() else { return };
-        if ns.remains.at_work || ns.remains.dentries.is_empty() {
-            let heap = std::mem::take(&mut ns.remains.heap);
-            drop(ns);
-            return drop(heap);
-        }
-        ns.remains.at_work = true;
+        // Of the threads that made something go, one works off the dentries of all.
+        let works = !std::mem::replace(&mut ns.remains.at_work, true);
         loop {
+            let done = !works || ns.remains.dentries.is_empty();
+            if works && done {
+                ns.remains.at_work = false;
+            }
             let heap = std::mem::take(&mut ns.remains.heap);
             drop(ns);
             drop(heap);
+            if done {
+                return;
+            }
             let_others_in();
             ns = self.store.lock_raw();
             self.store.clear_some(&mut ns);
-            if ns.remains.dentries.is_empty() {
-                ns.remains.at_work = false;
-                let heap = std::mem::take(&mut ns.remains.heap);
-                drop(ns);
-                return drop(heap);
-            }
         }
     }
 }
