@@ -137,9 +137,7 @@ pub(crate) fn run(args: &UmountArgs) -> Done {
     let point = match args.mountpoint.canonicalize() {
         Ok(point) => point,
         // What the kernel says of a tree without a server.
-        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            args.mountpoint.clone()
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotConnected => args.mountpoint.clone(),
         Err(e) => {
             return Err(failed(
                 &args.mountpoint,
@@ -154,7 +152,7 @@ pub(crate) fn run(args: &UmountArgs) -> Done {
         return Err(failed("no tree of rcuwalk is mounted there; see `findmnt -t fuse.rcuwalk`"));
     }
     let server = Server::find(&point);
-    if server.as_ref().is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())) {
+    if server.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotConnected) {
         let gone = rcuwalk_fuse::unmount(&point, true);
         let gone =
             gone.map_or_else(|e| format!("it is still mounted: {e}"), |()| "it is unmounted now".into());

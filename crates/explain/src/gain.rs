@@ -90,7 +90,15 @@ pub(crate) fn gains(
         uid: uids.contains(&uid).then_some(uid),
         gids: groups.iter().copied().filter(|gid| gids.contains(gid)).collect(),
     };
-    let others = || users.iter().filter(|user| user.uid != 0 && user.uid != who.uids[3]);
+    let others = || {
+        let others = users.iter().filter(|user| user.uid != 0 && user.uid != who.uids[3]);
+        others.map(|user| (user.uid, &user.groups[..], Some(user.name.as_str())))
+    };
+    // Users whom an ACL names and no database does.
+    let unnamed = || {
+        let unknown = |uid: &&u32| **uid != who.uids[3] && !users.iter().any(|user| user.uid == **uid);
+        uids.iter().filter(unknown).map(|&uid| (uid, &[][..], None))
+    };
     let mut told = Vec::new();
     for &at in changed {
         let path = after.path(at);
@@ -109,24 +117,14 @@ pub(crate) fn gains(
                 by_mask.entry(mask).or_default().0.push(gid);
             }
         }
-        for user in others() {
-            let mask = gained(class_of(user.uid, &user.groups)) & !everybody;
+        for (uid, groups, name) in others().chain(unnamed()) {
+            let mask = gained(class_of(uid, groups)) & !everybody;
             if mask != 0 {
                 let entry = by_mask.entry(mask).or_default();
                 entry.2 += 1;
-                if !user.groups.iter().any(|gid| entry.0.contains(gid)) {
-                    entry.1.push(user.name.clone());
+                if !groups.iter().any(|gid| entry.0.contains(gid)) {
+                    entry.1.push(name.map_or_else(|| uid.to_string(), str::to_owned));
                 }
-            }
-        }
-        // Users whom an ACL names and no database does.
-        for &uid in
-            uids.iter().filter(|&&uid| uid != who.uids[3] && !users.iter().any(|user| user.uid == uid))
-        {
-            let mask = gained(class_of(uid, &[])) & !everybody;
-            if mask != 0 {
-                let entry = by_mask.entry(mask).or_default();
-                (entry.2, _) = (entry.2 + 1, entry.1.push(uid.to_string()));
             }
         }
         let is_dir = after.nodes[at].object.kind() == S_IFDIR;
