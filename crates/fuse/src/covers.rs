@@ -62,8 +62,9 @@ fn views(own: bool) -> io::Result<impl Iterator<Item = Option<String>>> {
         if namespace.is_ok_and(|namespace| !known.insert(namespace)) {
             return None;
         }
-        match fs::read_to_string(process.path().join("mountinfo")) {
-            Ok(mounts) => Some(Some(mounts)),
+        match fs::read(process.path().join("mountinfo")) {
+            // Names that are no UTF-8 stand in fields that are not looked at.
+            Ok(mounts) => Some(Some(String::from_utf8_lossy(&mounts).into_owned())),
             // It has ended.
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => None,
             Err(_) => Some(None),

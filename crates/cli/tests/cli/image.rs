@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::common::{rcuwalk, sample, stderr, stdout};
-use crate::mount::{Unmounts, is_mounted, possible, umount, wait_until};
+use crate::mount::{Unmounts, is_mounted, possible, rcuwalk_umount, umount, wait_until};
 
 #[test]
 fn a_saved_tree_is_a_source() {
@@ -106,7 +106,7 @@ fn a_mount_in_an_image_comes_back() {
         assert_eq!(busy.status.code(), Some(3), "{}", stderr(&busy));
         assert!(stdout(&busy).contains(": in use, as of commit "), "{}", stdout(&busy));
         assert!(!stdout(&busy).contains("whole"), "{}", stdout(&busy));
-        let output = rcuwalk(["umount"]).arg(point).output().unwrap();
+        let output = rcuwalk_umount(point);
         assert!(output.status.success(), "{}", stderr(&output));
         // It has waited: the image is closed.
         let check = rcuwalk(["image", "check"]).arg(&image).output().unwrap();
@@ -148,7 +148,7 @@ fn a_copy_of_an_image_in_use_says_so() {
     let info = rcuwalk(["image", "info", "--json"]).arg(&image).output().unwrap();
     let facts: serde_json::Value = serde_json::from_str(&stdout(&info)).unwrap();
     assert_eq!((facts["in_use"].as_bool(), facts["closed"].as_bool()), (Some(true), Some(false)));
-    assert!(rcuwalk(["umount"]).arg(point).status().unwrap().success());
+    assert!(rcuwalk_umount(point).status.success());
     assert!(!stdout(&check(&image)).contains("not closed"));
 }
 
