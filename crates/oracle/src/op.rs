@@ -635,5 +635,9 @@ mod tests {
         );
         assert!(message(r#"op = "open", path = "f", flags = "O_CRAET""#).contains("did you mean `O_CREAT`?"));
         assert!(message(r#"op = "mkdir", path = "f", mode = 493"#).contains("expected a string"));
+        assert!(
+            message(r#"op = "fssetxattr", fd = 0, attr = { xflags = "0x100000000" }"#).contains("32 bits"),
+            "what the kernel's structure cannot hold is not cut in silence"
+        );
     }
 }

@@ -111,7 +111,8 @@ impl Arg for Attributes {
     }
 }
 
-/// [`Attributes`] as `FS_IOC_FSSETXATTR` takes them, `struct fsxattr`: two registers (request, pointer).
+/// [`Attributes`] as `FS_IOC_FSSETXATTR` takes them, `struct fsxattr`, whose flags have 32 bits: two registers (request,
+/// pointer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fsxattr(
     /// The attributes.
@@ -122,7 +123,12 @@ impl Arg for Fsxattr {
     const KIND: &'static str = Attributes::KIND;
 
     fn read(node: Node<'_>) -> Read<Fsxattr> {
-        Attributes::read(node).map(Fsxattr)
+        match Attributes::read(node)? {
+            attr if attr.xflags.0 > u64::from(u32::MAX) => {
+                Err(node.problem("the flags of struct fsxattr have 32 bits; file_setattr has 64"))
+            }
+            attr => Ok(Fsxattr(attr)),
+        }
     }
 
     fn print(&self) -> String {

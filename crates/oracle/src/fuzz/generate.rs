@@ -979,7 +979,11 @@ impl Generator {
             6 if tmpfs => Op::Ficlone { fd, command: IoctlCommand(0x4004_9409), from: self.fd() },
             7 if tmpfs => Op::Fioqsize { fd },
             8 if tmpfs => Op::Fsgetxattr { fd },
-            9 if tmpfs => Op::Fssetxattr { fd, attr: Fsxattr(self.file_attr()) },
+            9 if tmpfs => {
+                let attr = self.file_attr();
+                let xflags = XFlags(attr.xflags.0 & u64::from(u32::MAX));
+                Op::Fssetxattr { fd, attr: Fsxattr(Attributes { xflags, ..attr }) }
+            }
             10 if tmpfs => {
                 let (dirfd, path) = self.at(Want::Any);
                 let flags = self.at_flags(&[libc::AT_SYMLINK_NOFOLLOW as u64, libc::AT_EMPTY_PATH as u64]);

@@ -190,7 +190,8 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// In this order: `EBADF` (also for `O_PATH`), `EOPNOTSUPP` (a flag that no file system has), `EROFS`, `ENOTTY` (neither file
+    /// In this order: `EBADF` (also for `O_PATH`), `EOPNOTSUPP` (a flag that no file system has, or beyond the 32 bits of the
+    /// ioctl's structure), `EROFS`, `ENOTTY` (neither file
     /// nor directory), `EPERM` (as [`setflags`](Self::setflags)), `EINVAL` (a project that is none, or any from within a user
     /// namespace; a size for files on a directory, or the other way round), `EOPNOTSUPP` (what tmpfs does not have).
     ///
