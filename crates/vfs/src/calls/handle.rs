@@ -158,8 +158,7 @@ impl Task {
     /// (no such object on this file system; one that may not be reached); `EMFILE`, then as [`open`](Self::open), but those of the
     /// walk.
     ///
-    /// Kernel: fs/fhandle.c `open_by_handle_at()`.  Differs: of a file with several names one is looked for below `mount_fd`, where
-    /// the kernel tries all; it matters to handles that were to be connectable.
+    /// Kernel: fs/fhandle.c `open_by_handle_at()`.
     pub fn open_by_handle_at(&self, mount_fd: i32, handle: &FileHandle, flags: i32) -> Result<i32> {
         let (anchor, reach) = self.may_decode(mount_fd, handle.kind, handle.bytes.len(), flags)?;
         let opened = self.handle_to_path(anchor, reach, handle).and_then(|path| self.open_place(path, flags));
@@ -239,18 +238,52 @@ impl Task {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
         let dentry = kernel.fh_to_dentry(&mut ns, kernel.mount(anchor.mnt).sb.get(), handle)?;
-        let path = Path { mnt: anchor.mnt, dentry };
-        let is_dir = kernel.store.see(dentry).meta.is_dir();
-        if (is_dir || !reach.directory) && kernel.may_reach(&self.cred, anchor, dentry, reach) {
-            kernel.mntget(path.mnt);
-            return Ok(path);
-        }
+        let is_dir = kernel.is_dir(dentry);
+        let found = if !is_dir && reach.directory {
+            None
+        } else if kernel.may_reach(&self.cred, anchor, dentry, reach) {
+            kernel.store.links(dentry).count.get();
+            Some(dentry)
+        } else {
+            kernel.other_alias(&ns, &self.cred, anchor, dentry, reach)
+        };
         kernel.store.put_locked(&mut ns, dentry);
-        Err(Errno::ESTALE)
+        let dentry = found.ok_or(Errno::ESTALE)?;
+        kernel.mntget(anchor.mnt);
+        Ok(Path { mnt: anchor.mnt, dentry })
     }
 }
 
 impl Kernel {
+    /// Another name of the file at `dentry` that may be reached from the anchor, held. Files do not know their names, so all that
+    /// lies below the anchor is gone through: only a handle that says that it is connectable, as none of tmpfs does, leads here.
+    ///
+    /// Kernel: fs/exportfs/expfs.c `find_acceptable_alias()`.
+    fn other_alias(
+        &self,
+        _: &Namespace,
+        cred: &Cred,
+        anchor: Path,
+        dentry: Handle,
+        reach: Reach,
+    ) -> Option<Handle> {
+        let (store, inode) = (&self.store, self.store.d_inode(dentry));
+        let has_others = !self.is_dir(dentry) && self.is_dir(anchor.dentry);
+        let mut dirs = if has_others { vec![anchor.dentry] } else { vec![] };
+        while let Some(dir) = dirs.pop() {
+            for child in store.children(store.d_inode(dir)) {
+                if store.d_inode(child) == inode && self.may_reach(cred, anchor, child, reach) {
+                    store.links(child).count.get();
+                    return Some(child);
+                }
+                if self.is_dir(child) {
+                    dirs.push(child);
+                }
+            }
+        }
+        None
+    }
+
     /// Kernel: fs/fhandle.c `vfs_dentry_acceptable()`; the lock is held.
     fn may_reach(&self, cred: &Cred, anchor: Path, dentry: Handle, reach: Reach) -> bool {
         let store = &self.store;
