@@ -248,7 +248,7 @@ pub(crate) struct ExplainArgs {
     /// May it be renamed to NEW?
     #[arg(long, value_name = "NEW", help_heading = "What")]
     pub(crate) rename_to: Option<PathBuf>,
-    /// Can it be run, with its interpreters? Shared libraries are not looked at
+    /// Can it be run, with its interpreters, its loader and the shared libraries that it needs to start?
     #[arg(long, help_heading = "What")]
     pub(crate) exec: bool,
     /// May a process connect to it, a Unix socket?
@@ -266,6 +266,12 @@ pub(crate) struct ExplainArgs {
     /// Make the call on this machine, too, or one that asks the same and changes nothing
     #[arg(long)]
     pub(crate) verify: bool,
+    /// With --exec, the LD_LIBRARY_PATH of the program [default: none]
+    #[arg(long, value_name = "DIRS", requires = "exec")]
+    pub(crate) library_path: Option<OsString>,
+    /// With --exec, show the way to each interpreter, loader and library, and what needs it
+    #[arg(long)]
+    pub(crate) long: bool,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,

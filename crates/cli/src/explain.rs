@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
-use rcuwalk_explain::report::{Check, Component, Deciding, Facts, Id, Verify, Via, Walk};
+use rcuwalk_explain::report::{Check, Component, Deciding, Facts, Id, Load, Verify, Via, Walk};
 use rcuwalk_explain::{Answer, Error, Explainer, Options, Report, Subject, Verdict, What};
 
 use crate::args::ExplainArgs;
@@ -27,6 +27,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
     if let Some(caps) = &args.caps {
         who.change_caps(caps)?;
     }
+    if let Some(path) = &args.library_path {
+        who.library_path = path.as_bytes().to_vec();
+    }
     let explainer = Explainer::new(args.pid)?;
     let options = Options { verify: args.verify, ..Options::default() };
     let none: &Path = Path::new("");
@@ -41,7 +44,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
         print_json(&reports)?;
     } else {
         let terminal = Terminal::stdout();
-        let text: Vec<String> = reports.iter().map(|report| Page::of(report, terminal)).collect();
+        let text: Vec<String> = reports.iter().map(|report| Page::of(report, terminal, args.long)).collect();
         print(text.join("\n").as_bytes())?;
     }
     let verdicts = || reports.iter().flat_map(|report| &report.answers).map(|answer| answer.verdict);
@@ -90,6 +93,8 @@ const STRONG: Style = Style::new().bold();
 /// A report as text.
 struct Page {
     terminal: Terminal,
+    /// Every walk, and what needs what.
+    long: bool,
     text: String,
 }
 
@@ -101,8 +106,8 @@ struct Row {
 }
 
 impl Page {
-    fn of(report: &Report, terminal: Terminal) -> String {
-        let mut page = Page { terminal, text: String::new() };
+    fn of(report: &Report, terminal: Terminal, long: bool) -> String {
+        let mut page = Page { terminal, long, text: String::new() };
         for (at, answer) in report.answers.iter().enumerate() {
             if at > 0 {
                 page.text.push('\n');
@@ -152,10 +157,47 @@ impl Page {
         self.line(&head);
         self.line(&self.paint(DIM, &format!("as {who}; {}", escaped(answer.call.as_bytes()))));
         self.line("");
-        for walk in &answer.walks {
-            self.walk(walk, answer.deciding.as_ref());
+        // What a program loads has one line each, and its walk only if it is refused.
+        let folded = |at: &usize| {
+            let load = answer.loads.iter().find(|load| load.walk == Some(*at));
+            !self.long && load.is_some_and(|load| load.verdict == Verdict::Allowed)
+        };
+        let shown: Vec<usize> = (0..answer.walks.len()).filter(|at| !folded(at)).collect();
+        for at in shown {
+            self.walk(&answer.walks[at], answer.deciding.as_ref());
         }
+        self.loads(&answer.loads);
         self.rest(answer);
+    }
+
+    /// What a program needs to start, a line each.
+    fn loads(&mut self, loads: &[Load]) {
+        if loads.is_empty() {
+            return;
+        }
+        let rows = loads.iter().map(|load| {
+            let name = escaped(&load.name.0);
+            let name = match &load.path {
+                Some(path) if load.name.0.is_empty() => escaped(&path.0),
+                Some(path) if path != &load.name => format!("{name} => {}", escaped(&path.0)),
+                _ => name,
+            };
+            let verdict = match load.verdict {
+                Verdict::Allowed => "allowed".to_owned(),
+                Verdict::Denied => format!("denied, {}", load.errno.unwrap_or("no error")),
+                Verdict::Unknown => "unknown".to_owned(),
+            };
+            let because = load
+                .because
+                .as_ref()
+                .map_or_else(String::new, |text| format!(": {}", escaped(text.as_bytes())));
+            let by = format!("; {} needs it", escaped(&load.by.0));
+            let by = if load.verdict == Verdict::Allowed && !self.long { "" } else { &by };
+            let cells = [load.role.to_owned(), name, String::new(), String::new()];
+            Row { bad: load.verdict != Verdict::Allowed, cells, says: format!("{verdict}{because}{by}") }
+        });
+        let rows: Vec<Row> = rows.collect();
+        self.table(&rows);
     }
 
     fn rest(&mut self, answer: &Answer) {
@@ -201,17 +243,21 @@ impl Page {
     }
 
     fn walk(&mut self, walk: &Walk, deciding: Option<&Deciding>) {
-        let rows = folded(&walk.components, deciding);
+        self.table(&folded(&walk.components, deciding));
+    }
+
+    fn table(&mut self, rows: &[Row]) {
         let widths: [usize; 4] = std::array::from_fn(|column| {
             rows.iter().map(|row| row.cells[column].chars().count()).max().unwrap_or(0)
         });
-        let indent = 2 + widths.iter().sum::<usize>() + 2 * widths.len();
+        let used = widths.iter().filter(|width| **width > 0);
+        let indent = 2 + used.map(|width| width + 2).sum::<usize>();
         let room =
             self.terminal.width.map_or(usize::MAX, |width| usize::from(width).saturating_sub(indent).max(24));
         for row in rows {
             let mark = if row.bad { self.paint(BAD, "> ") } else { "  ".to_owned() };
             let mut line = mark;
-            for (cell, width) in row.cells.iter().zip(widths) {
+            for (cell, width) in row.cells.iter().zip(widths).filter(|(_, width)| *width > 0) {
                 let _ = write!(line, "{cell:<width$}  ");
             }
             for (at, says) in wrap(&row.says, room).iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, OpenHow, Task};
+use rcuwalk::{Errno, Exec, OpenHow, Task};
 use rcuwalk_host::strace;
 
 /// A system call with a path. Relative ones start at the current directory.
@@ -87,7 +87,7 @@ pub enum What {
     Delete,
     /// Rename it to this.
     RenameTo(Vec<u8>),
-    /// Run it: execve(2), with its interpreters. What the program loads when it has started is not looked at.
+    /// Run it: execve(2), with its interpreters, its loader and the shared libraries that it needs to start.
     Exec,
     /// Connect to it: connect(2) to a Unix socket.
     Connect,
@@ -150,10 +150,10 @@ impl What {
 }
 
 /// What a call came to, if it succeeded.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The credential of the new program.
-    pub(crate) exec: Option<Cred>,
+    /// The new program.
+    pub(crate) exec: Option<Exec>,
 }
 
 impl Call {
@@ -163,7 +163,7 @@ impl Call {
         match self {
             Call::Exec(path) => {
                 let exec = task.execve(path, &[path.as_slice()], &[])?;
-                Ok(Outcome { exec: Some(Cred::clone(&exec.cred)) })
+                Ok(Outcome { exec: Some(exec) })
             }
             Call::Access(path, mode, flags) => done(task.faccessat2(AT_FDCWD, path, *mode, *flags)),
             Call::Stat(path, flags) => done(task.newfstatat(AT_FDCWD, path, *flags).map(drop)),

@@ -51,6 +51,8 @@ pub struct Subject {
     pub terminal: Option<bool>,
     /// It is in another cgroup than this process, so that another device cgroup may apply.
     pub other_cgroup: bool,
+    /// `LD_LIBRARY_PATH` of the programs that it executes; empty for none, whatever its own environment says.
+    pub library_path: Vec<u8>,
 }
 
 const THIS_PROCESS: &str = "this process";
@@ -123,6 +125,7 @@ impl Subject {
             umask: 0o022,
             terminal: None,
             other_cgroup: false,
+            library_path: Vec::new(),
         })
     }
 
@@ -244,6 +247,7 @@ fn from_status(status: Status, who: &str, pid: Option<i32>) -> Subject {
             .ok()
             .and_then(|it| proc::terminal(&it)),
         other_cgroup: cgroup(who).is_none_or(|theirs| cgroup("self") != Some(theirs)),
+        library_path: Vec::new(),
     }
 }
 

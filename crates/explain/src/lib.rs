@@ -20,11 +20,15 @@
 
 mod beside;
 mod call;
+mod elf;
 mod error;
 mod fix;
 mod gain;
 mod identity;
 mod judge;
+mod ld_cache;
+mod ld_so;
+mod load;
 mod parse;
 mod probe;
 mod proc;

@@ -289,6 +289,23 @@ impl<'a> Probe<'a> {
         missed
     }
 
+    /// A regular file, open for reading.
+    ///
+    /// # Errors
+    ///
+    /// That of open(2); `ESTALE` if something else is there by now.
+    pub(crate) fn contents(&self, at: NodeIx) -> Result<File, Errno> {
+        let node = &self.scene.nodes[at];
+        let dir = self.scene.nodes[node.parent].fd.as_ref().ok_or(Errno::ENOENT)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, node.name.as_slice(), flags, Mode::empty()).map_err(errno)?;
+        let there = rustix::fs::fstat(&file).map_err(errno)?;
+        if (there.st_dev, there.st_ino) != node.object.host || node.object.kind() != S_IFREG {
+            return Err(Errno::ESTALE);
+        }
+        Ok(File::from(file))
+    }
+
     /// Looks at one entry of the directory at `path`, if it is one: whether it is empty matters to who removes it.
     pub(crate) fn look_into(&mut self, path: &[u8]) {
         let stat = self.open.task(&self.scene).and_then(|task| task.lstat(path));

@@ -7,8 +7,14 @@ use serde::Serialize;
 pub const SCHEMA: u32 = 1;
 
 /// A name or path. Bytes that are no UTF-8 are replaced, and then the exact ones stand beside it, hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Text(pub Vec<u8>);
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
 
 impl Serialize for Text {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -102,8 +108,11 @@ pub struct Answer {
     /// What decided, if it is denied or unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deciding: Option<Deciding>,
-    /// The walks of the call, in order: the path, that of a second path, those of interpreters.
+    /// The walks of the call, in order: the path, that of a second path, those of interpreters, those to what a program loads.
     pub walks: Vec<Walk>,
+    /// What a program needs to start that execve(2) starts, in the order in which it is loaded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<Load>,
     /// What else is worth knowing: what a set-id bit comes to, and the like.
     pub notes: Vec<String>,
     /// The smallest changes that would allow it, the one that opens least first. Each was tried on a copy.
@@ -124,6 +133,31 @@ pub struct Deciding {
     pub path: Text,
     /// In words.
     pub text: String,
+}
+
+/// A file that a program needs to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Load {
+    /// `interpreter` of a script, `script` that its interpreter reads, `loader`, `library`.
+    pub role: &'static str,
+    /// The name by which it is asked for.
+    pub name: Text,
+    /// Where it is, or is refused; nothing if it is nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Text>,
+    /// What needs it.
+    pub by: Text,
+    /// Whether the new program has it.
+    pub verdict: Verdict,
+    /// The error, if it is denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errno: Option<&'static str>,
+    /// What decides, if it is denied or unknown, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// Which of [`Answer::walks`] leads there, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub walk: Option<usize>,
 }
 
 /// One walk from a start along a path.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fix::fixes;
 use crate::identity::{Names, Subject, cap_name};
 use crate::judge::{Reader, Reason, label, tell};
+use crate::load::{self, Loading};
 use crate::probe::{Place, Probe};
 use crate::report::{Answer, Deciding, Id, Report, SCHEMA, Text, Verdict, Verify, Who};
 use crate::scene::{NodeIx, Scene, View, World};
@@ -76,9 +77,13 @@ impl Explainer {
             .map(|what| {
                 let call = look(&mut probe, what, path)?;
                 let interpreters = &look_for_interpreters(&mut probe, &call)?;
-                let (place, scene) = (&self.place, &probe.scene);
-                let question = Question { place, scene, who, cred: &cred, what, call: &call, interpreters };
-                answer(&question, &mut names, options)
+                let loading = match what {
+                    What::Exec => look_for_libraries(&mut probe, who, &cred, &call, &mut names)?,
+                    _ => Loading::default(),
+                };
+                let (place, scene, cred, call) = (&self.place, &probe.scene, &cred, &call);
+                let question = Question { place, scene, who, cred, what, call, interpreters, loading };
+                answer(question, &mut names, options)
             })
             .collect::<Result<Vec<Answer>, Error>>()?;
         Ok(Report {
@@ -131,6 +136,25 @@ fn look_for_interpreters(probe: &mut Probe<'_>, call: &Call) -> Result<Vec<Vec<u
         }
     }
     Ok(found)
+}
+
+/// Looks for what a program needs to start, if execve(2) starts it.
+fn look_for_libraries(
+    probe: &mut Probe<'_>,
+    who: &Subject,
+    cred: &Cred,
+    call: &Call,
+    names: &mut Names,
+) -> Result<Loading, Error> {
+    let trial = try_call(&probe.scene, cred, who, call)?;
+    let Some(exec) = trial.result.ok().and_then(|outcome| outcome.exec) else {
+        return Ok(Loading::default());
+    };
+    let mut reader = Reader::new(&probe.scene, cred, names, true);
+    reader.read(trial.events);
+    let walks = reader.walks.iter().map(|walk| Some((walk.path.clone(), walk.places.last()?.node?)));
+    let walked: Option<Vec<_>> = walks.collect();
+    walked.map_or_else(|| Ok(Loading::default()), |walked| load::look(probe, who, &exec, &walked, names))
 }
 
 /// What a new program can do that who starts it cannot, and the other way round.
@@ -192,54 +216,65 @@ pub(crate) struct Question<'a> {
     pub(crate) call: &'a Call,
     /// Where programs of the names of missing interpreters are.
     pub(crate) interpreters: &'a [Vec<u8>],
+    /// What a program needs to start.
+    pub(crate) loading: Loading,
 }
 
-fn answer(question: &Question<'_>, names: &mut Names, options: Options) -> Result<Answer, Error> {
-    let Question { place, scene, who, cred, what, call, interpreters } = *question;
+fn answer(question: Question<'_>, names: &mut Names, options: Options) -> Result<Answer, Error> {
+    let Question { place, scene, who, cred, what, call, interpreters, ref loading } = question;
     let trial = try_call(scene, cred, who, call)?;
     let mut reader = Reader::new(scene, cred, names, matches!(call, Call::Exec(_)));
     reader.read(trial.events);
     let (mut verdict, failure) = judge(scene, &reader, &trial.result, who, call);
     let nodes: Vec<NodeIx> =
         reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
-    let walks = reader.finish();
+    let mut walks = reader.finish();
     let meets_landlock = call.meets_landlock() || *what == What::Write;
-    let doubts = doubts(scene, &nodes, who, call, Seen { meets_landlock, foreign: place.foreign });
-    let verify = if options.verify { Some(verify(place, scene, who, cred, call, &doubts)?) } else { None };
-    let mut deciding = failure.as_ref().map(|(reason, errno)| tell(scene, cred, names, reason, *errno));
+    let seen = Seen { meets_landlock, foreign: place.foreign };
+    let mut doubts = doubts(scene, &nodes, who, call, seen);
+    doubts.extend(loading.doubts(scene, who, seen));
+    let mut verify =
+        if options.verify { Some(verify(place, scene, who, cred, call, &doubts)?) } else { None };
+    if let Some(verify) = &mut verify {
+        loading.verify(verify, place, scene, who, cred, &doubts)?;
+    }
+    let mut failure = failure.map(|(reason, errno)| (tell(scene, cred, names, &reason, errno), errno));
+    // What execve(2) starts, and then lacks something.
+    let lacks = loading.needed.iter().find(|needed| needed.verdict != Verdict::Allowed);
+    let lacks = lacks.filter(|_| verdict == Verdict::Allowed);
+    if let Some(needed) = lacks {
+        (verdict, failure) = (needed.verdict, needed.failure.clone());
+    }
     if let Some(unknown) = unknown(verdict, &doubts, verify.as_ref()) {
         verdict = Verdict::Unknown;
-        let path = Text(call.path().to_vec());
-        deciding = Some(Deciding { path, ..unknown });
+        failure = Some((Deciding { path: Text(call.path().to_vec()), ..unknown }, Errno::EAGAIN));
     }
-    let denied = failure.as_ref().filter(|_| verdict == Verdict::Denied);
-    let fixes = if options.fixes && denied.is_some() {
-        fixes(scene, who, names, call, interpreters)?
-    } else {
-        Vec::new()
+    let fixes = match lacks {
+        _ if !options.fixes || verdict != Verdict::Denied => Vec::new(),
+        None => fixes(scene, who, names, call, interpreters)?,
+        Some(_) => loading.fixes(scene, who, names)?,
     };
-    let exec = trial.result.ok().and_then(|outcome| outcome.exec);
-    let mut notes = other_ways(question, names, verdict)?;
-    if let Some(new) = exec {
-        notes.extend(privileges(who, cred, &new, names));
+    let mut notes = other_ways(&question, names, verdict)?;
+    if let Some(new) = trial.result.ok().and_then(|outcome| outcome.exec) {
+        notes.extend(privileges(who, cred, &new.cred, names));
         notes.extend(nodes.iter().find_map(|&node| without_set_id(scene, node)));
-        notes.push(
-            "what the program loads when it has started, such as shared libraries, was not looked at"
-                .to_owned(),
-        );
     }
+    notes.extend(loading.notes.iter().cloned());
     if let Some(pid) = who.pid.filter(|_| place.foreign) {
         notes.push(format!(
             "paths are as the process sees them: `nsenter -t {pid} -m -r -w COMMAND` sees them, too"
         ));
     }
+    let errno = failure.as_ref().map(|(_, errno)| errno.name()).filter(|_| verdict == Verdict::Denied);
+    let loads = question.loading.report(&mut walks);
     Ok(Answer {
         what: what.word(),
         call: call.to_string(),
         verdict,
-        errno: denied.map(|(_, errno)| errno.name()),
-        deciding,
+        errno,
+        deciding: failure.map(|(deciding, _)| deciding),
         walks,
+        loads,
         notes,
         fixes,
         unseen: doubts.into_iter().map(|doubt| doubt.text).collect(),

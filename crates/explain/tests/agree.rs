@@ -8,7 +8,7 @@ use rcuwalk::acl::{
     ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry, UncheckedAcl, XATTR_NAME_POSIX_ACL_ACCESS,
 };
 use rcuwalk::userns::UserNamespace;
-use rcuwalk_explain::{Explainer, Options, Subject, Verdict, What};
+use rcuwalk_explain::{Call, Explainer, Options, Subject, Verdict, What};
 use rustix::fs::XattrFlags;
 
 /// Questions about each of the two trees.
@@ -149,6 +149,8 @@ fn ask(rng: &mut Rng, all: &[PathBuf]) {
         let (who, path, what) =
             (rng.choice(&identities).unwrap(), some_path(rng, all), some_question(rng, all));
         let bytes = path.as_os_str().as_encoded_bytes();
+        // execve(2) alone: what the program loads is held against the program elsewhere.
+        let what = if what == What::Exec { What::Call(Call::Exec(bytes.to_vec())) } else { what };
         let report = explainer.explain(who, bytes, std::slice::from_ref(&what), options).unwrap();
         let answer = &report.answers[0];
         let verify = answer.verify.as_ref().unwrap();

@@ -58,6 +58,7 @@ fn essence(lines: &[String]) -> Vec<String> {
     let elsewhere = |line: &str| {
         let row = line.trim_start_matches("> ");
         row.starts_with('/') && !row.starts_with(PLACE)
+            || ["loader ", "library "].iter().any(|role| row.starts_with(role)) && !row.contains(PLACE)
     };
     lines.filter(|line| !line.is_empty() && !elsewhere(line)).collect()
 }

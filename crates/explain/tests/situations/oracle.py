@@ -48,9 +48,12 @@ def execute(path):
     os.close(write)
     answer = os.read(read, 16)
     os.close(read)
-    os.waitpid(pid, 0)
+    _, status = os.waitpid(pid, 0)
     if answer:
         raise OSError(int(answer), "execve")
+    if status:
+        # It was started, and lacks a library, or the script that it should read.
+        raise OSError(errno.ELIBACC, "the program")
 
 
 def make(op, path, arg):
