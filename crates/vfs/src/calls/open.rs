@@ -64,6 +64,7 @@ struct OpenFlags {
 
 impl OpenFlags {
     /// Kernel: fs/open.c `build_open_flags()`.
+    #[inline(always)]
     fn new(how: &OpenHow) -> Result<OpenFlags> {
         let flags = i32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
         let has = |flag: i32| flags & flag != 0;
@@ -563,7 +564,7 @@ impl Task {
     /// Makes the open file from what the walk found, whose reference passes to it.
     ///
     /// Kernel: fs/open.c `do_dentry_open()`.
-    #[inline]
+    #[inline(always)]
     fn finish_open(&self, opened: Opened, op: &OpenFlags) -> Result<Opening> {
         if op.has(__O_TMPFILE) {
             return self.open_tmpfile(opened, op);

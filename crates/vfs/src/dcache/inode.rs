@@ -295,6 +295,7 @@ impl Store {
     }
 
     /// Everything but times that do not fit a word each.
+    #[inline(always)]
     fn fill_kstat_apart(&self, inode: Handle) -> Kstat {
         self.read_inode(inode, |i| {
             let rest = self.inode_rest(inode);

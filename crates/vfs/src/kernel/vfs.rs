@@ -356,7 +356,7 @@ impl VfsBuilder {
 }
 
 fn system_time() -> Timespec {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
     Timespec { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
 }
 

@@ -162,6 +162,7 @@ impl Watch {
     }
 
     /// Counts what an edit of contents changed; so many bytes were unsaved in them before, and so many chunks.
+    #[inline]
     pub(crate) fn edited(&self, ns: &Namespace, data: &mut FileData, (bytes, chunks): (u64, u64)) {
         if ns.feed.is_some() {
             // Only an edit that began before the watch can come here without.

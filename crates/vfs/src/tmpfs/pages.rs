@@ -169,6 +169,7 @@ impl FileData {
     ///
     /// `EINVAL`: would end beyond [`MAX_FILE_SIZE`]. `ENOSPC`: the budget or the memory is exhausted, and nothing was
     /// written.
+    #[inline]
     pub(crate) fn write_at(&mut self, budget: &PageBudget, offset: u64, data: &[u8]) -> Result<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= MAX_FILE_SIZE);
         if end.is_none() {
@@ -209,6 +210,7 @@ impl FileData {
     }
 
     /// Writes within one page.
+    #[inline]
     fn write_page(&mut self, budget: &PageBudget, index: u64, start: usize, data: &[u8]) -> Result<()> {
         if let Some(Slot::Data(page)) = self.find_mut(index) {
             page[start..start + data.len()].copy_from_slice(data);
