@@ -4,14 +4,18 @@
 //! directories of that tree: `..` is refused, a leading `/` is dropped, and a symbolic link is no directory. So there is
 //! no outside to escape to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::time::Instant;
 
+use rcuwalk::acl::ACL_USER;
 use rcuwalk::uapi::{PATH_MAX, S_IFDIR, s_isdir, s_islnk, s_isreg};
 use rcuwalk::{Errno, Loader, NewInode, NodeId, Vfs};
 
+use crate::acl::{self, TextError};
 use crate::decompress::unpack;
+use crate::files::Files;
+use crate::identity::Names as _;
 use crate::member::{Member, Members};
 use crate::outcome::{ImportError, Problem, Progress, Report};
 
@@ -62,7 +66,7 @@ impl Default for Limits {
 /// Imports a tar archive, plain or compressed with gzip or zstd, read from `input`.
 ///
 /// `vfs` should be empty. Read are ustar, GNU and PAX archives with long names, sparse files, extended attributes
-/// (`SCHILY.xattr`, `LIBARCHIVE.xattr`), ACLs as text where ids are numbers, and file flags. As in extraction, the last
+/// (`SCHILY.xattr`, `LIBARCHIVE.xattr`), ACLs as text, whose names are those of the tree's own users and groups, and file flags. As in extraction, the last
 /// of several members of one name counts; a directory keeps what is in it. A directory that no member describes belongs
 /// to root, has mode 0755 and the time 0. Inode numbers are given by `vfs`; archives do not hold the sizes of directories,
 /// which are 0 therefore. The report counts a member that a later one replaces as well.
@@ -103,9 +107,13 @@ pub fn import_tar(
         .map_err(|what| unreadable(format!("it is {what}")))?;
     let mut tree = Tree::new(vfs.loader(), options, progress)?;
     tree.read(stream)?;
-    tree.report.elapsed = started.elapsed();
-    Ok(tree.report)
+    let mut report = tree.finish(vfs);
+    report.elapsed = started.elapsed();
+    Ok(report)
 }
+
+/// What is wrong with an ACL that names a user or a group that nothing in the tree knows.
+const UNKNOWN_NAME: &str = "ACL as text, with a name that the tree's /etc/passwd and /etc/group do not have";
 
 /// Type and permissions of a directory that no member describes. It is root's, and of 1970.
 const IMPLIED: u32 = S_IFDIR | 0o755;
@@ -136,6 +144,19 @@ pub(crate) struct Tree<'a> {
     /// Where the last member was put: archives list a directory's members together.
     parent: (Vec<u8>, NodeId),
     buffer: Vec<u8>,
+    /// What has ACLs with names, which are known when all of the tree is.
+    named: HashMap<NodeId, Named>,
+}
+
+/// A node with ACLs that name users and groups.
+#[derive(Debug)]
+struct Named {
+    /// The name of the member, for messages.
+    path: Vec<u8>,
+    dir: NodeId,
+    name: Vec<u8>,
+    /// By the name of the attribute.
+    acls: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 /// What is remembered of the layer being read.
@@ -231,7 +252,65 @@ impl<'a> Tree<'a> {
         let mut report = Report::default();
         report.count_inode(IMPLIED, 0);
         let buffer = vec![0; COPY_SIZE];
-        Ok(Tree { loader, options, progress, report, entries: 0, bytes: 0, layer: None, parent, buffer })
+        let named = HashMap::new();
+        Ok(Tree {
+            loader,
+            options,
+            progress,
+            report,
+            entries: 0,
+            bytes: 0,
+            layer: None,
+            parent,
+            buffer,
+            named,
+        })
+    }
+
+    /// Gives what is left its ACLs with names, by the tree's own users and groups. A name that these do not have is a problem.
+    pub(crate) fn finish(self, vfs: &Vfs) -> Report {
+        let Tree { loader, mut report, named, .. } = self;
+        if named.is_empty() {
+            return report;
+        }
+        drop(loader);
+        let names = Files::of_vfs(vfs).names();
+        let number = |tag: u16, name: &str| match tag {
+            ACL_USER => names.user(name).ok().flatten().map(|user| user.uid),
+            _ => names.group(name).ok().flatten(),
+        };
+        let mut loader = vfs.loader();
+        let mut named: Vec<(NodeId, Named)> = named.into_iter().collect();
+        named.sort_by(|a, b| a.1.path.cmp(&b.1.path));
+        for (node, Named { path, dir, name, acls }) in named {
+            // It was replaced, or taken away by a later layer.
+            if node != loader.root() && loader.lookup(dir, &name) != Some(node) {
+                continue;
+            }
+            for (attribute, text) in acls {
+                let set = match acl::from_text(&text, &number) {
+                    Ok(acl) => loader
+                        .set_acl(node, attribute, &acl::to_xattr(&acl))
+                        .map_err(|errno| ("ACL as text", errno)),
+                    Err(TextError::Malformed) => Err(("ACL as text", Errno::EINVAL)),
+                    Err(TextError::UnknownName) => Err((UNKNOWN_NAME, Errno::EINVAL)),
+                };
+                match set {
+                    Ok(()) => report.xattrs += 1,
+                    Err((what, errno)) => report.add_problem(Problem::new(path.clone(), what, errno)),
+                }
+            }
+        }
+        report
+    }
+
+    /// Remembers the ACLs with names of a node, whose metadata is that of `member` now.
+    fn remember(&mut self, node: NodeId, dir: NodeId, name: &[u8], member: &Member) {
+        self.named.remove(&node);
+        if !member.named_acls.is_empty() {
+            let (path, acls) = (member.path.clone(), member.named_acls.clone());
+            self.named.insert(node, Named { path, dir, name: name.to_vec(), acls });
+        }
     }
 
     /// Puts the members of a stream, unpacked, into the tree.
@@ -254,6 +333,7 @@ impl<'a> Tree<'a> {
     fn add<R: Read>(&mut self, mut member: Member, members: &mut Members<R>) -> Result<(), ImportError> {
         if !self.options.xattrs {
             member.xattrs.clear();
+            member.named_acls.clear();
         }
         for &(what, errno) in &member.flaws {
             self.report.add_problem(Problem::new(member.path.clone(), what, errno));
@@ -298,11 +378,14 @@ impl<'a> Tree<'a> {
             if !is_dir {
                 return Err(Refusal::Member("name of the root", Errno::EEXIST));
             }
-            return self.describe(self.loader.root(), member, &inode);
+            let root = self.loader.root();
+            self.remember(root, root, b"", member);
+            return self.describe(root, member, &inode);
         };
         let parent = self.parent(parents, &member.path)?;
         if let Some(old) = self.loader.lookup(parent, name) {
             if is_dir && self.loader.is_dir(old) {
+                self.remember(old, parent, name, member);
                 return self.describe(old, member, &inode);
             }
             self.remove(old, &member.path)?;
@@ -311,6 +394,7 @@ impl<'a> Tree<'a> {
         let node = self.loader.add(parent, name, &inode).map_err(refuse("insert", &member.path))?;
         self.report.count_inode(member.mode, member.size);
         self.report.xattrs += xattrs.len() as u64;
+        self.remember(node, parent, name, member);
         self.freshen(node);
         if wanted {
             self.copy(node, member, members)?;
@@ -350,6 +434,12 @@ impl<'a> Tree<'a> {
         }
         self.count()?;
         let node = self.loader.link(parent, name, target).map_err(refuse("insert", &member.path))?;
+        self.named.remove(&node);
+        if let Some(Named { acls, .. }) = self.named.get(&target) {
+            // The first name may go, and this one stay.
+            let (path, acls) = (member.path.clone(), acls.clone());
+            self.named.insert(node, Named { path, dir: parent, name: name.to_vec(), acls });
+        }
         self.freshen(node);
         self.report.hard_links += 1;
         Ok(())

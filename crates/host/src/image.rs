@@ -252,8 +252,9 @@ impl Image {
             tree.layer = Some(Layer { pruned, ..Layer::default() });
             self.read_layer(layer, &mut tree)?;
         }
-        tree.report.elapsed = started.elapsed();
-        Ok(tree.report)
+        let mut report = tree.finish(vfs);
+        report.elapsed = started.elapsed();
+        Ok(report)
     }
 
     fn read_layer(&self, layer: &Part, tree: &mut Tree<'_>) -> Result<(), ImportError> {

@@ -42,6 +42,8 @@ pub(crate) struct Member {
     pub(crate) btime: Timespec,
     pub(crate) iflags: u32,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// ACLs as text that name users or groups, by the name of the attribute: archives hold what these are further behind.
+    pub(crate) named_acls: Vec<(&'static [u8], Vec<u8>)>,
     /// Where the data of a regular file goes: offset and length, ascending.
     pub(crate) segments: Vec<(u64, u64)>,
     /// Parts of it that make no sense and were left out.

@@ -5,7 +5,7 @@ use rcuwalk::perm::{IFLAG_APPEND, IFLAG_IMMUTABLE, IFLAG_NOATIME};
 use rcuwalk::uapi::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_IRWXUGO, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use rcuwalk::{Errno, Result, Timespec};
 
-use crate::acl;
+use crate::acl::{self, TextError};
 use crate::member::Member;
 
 /// What PAX records say about a member.
@@ -106,9 +106,10 @@ impl Pax {
         for (name, text) in std::mem::take(&mut self.acls) {
             // The text counts only where the attribute itself is missing.
             if !self.xattrs.iter().any(|(known, _)| known == name) {
-                match acl::from_text(&text) {
+                match acl::from_text(&text, &|_, _| None) {
                     Ok(acl) => self.xattrs.push((name.to_vec(), acl::to_xattr(&acl))),
-                    Err(errno) => member.flaws.push(("ACL as text", errno)),
+                    Err(TextError::UnknownName) => member.named_acls.push((name, text)),
+                    Err(TextError::Malformed) => member.flaws.push(("ACL as text", Errno::EINVAL)),
                 }
             }
         }
@@ -297,8 +298,10 @@ mod tests {
 
     #[test]
     fn attributes_are_those_that_setxattr_would_take() {
-        let minimal = acl::to_xattr(&acl::from_text(b"user::rw-,group::r-x,other::--x").unwrap());
-        let extended = acl::to_xattr(&acl::from_text(b"u::rwx,u:5:rw-,g::r--,m::rw-,o::---").unwrap());
+        let minimal =
+            acl::to_xattr(&acl::from_text(b"user::rw-,group::r-x,other::--x", &|_, _| None).unwrap());
+        let extended =
+            acl::to_xattr(&acl::from_text(b"u::rwx,u:5:rw-,g::r--,m::rw-,o::---", &|_, _| None).unwrap());
         let access = XATTR_NAME_POSIX_ACL_ACCESS;
         let default = XATTR_NAME_POSIX_ACL_DEFAULT;
         assert_eq!(check_xattr(access, &minimal, S_IFREG | 0o644), Ok((0o651, false)));

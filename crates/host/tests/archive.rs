@@ -211,7 +211,7 @@ fn pax_headers_are_applied() {
         problems(&report),
         [
             "bin/\u{fffd}\nodd: extended attribute: EOPNOTSUPP: Operation not supported",
-            "named: ACL as text: EINVAL: Invalid argument",
+            "named: ACL as text, with a name that the tree's /etc/passwd and /etc/group do not have: EINVAL: Invalid argument",
         ]
     );
 }
@@ -316,6 +316,56 @@ fn nothing_leads_out_of_the_tree() {
         names.iter().map(|n| n.escape_ascii().to_string()).filter(|n| !n.starts_with('.')).collect();
     names.sort();
     assert_eq!(names, ["abs", "out"]);
+}
+
+/// GNU tar's `--acls` writes names; whom they mean, the tree's own databases say, wherever they stand.
+#[test]
+fn names_in_acls_are_those_of_the_tree() {
+    let mut tar = Tar::default();
+    let acl = |user: &str| {
+        format!("user::rw-\nuser:{user}:rw-\ngroup::r--\ngroup:staff:r--\nmask::rw-\nother::---\n")
+    };
+    let access = |tar: &mut Tar, user: &str, name: &[u8]| {
+        tar.pax(&[("SCHILY.acl.access", acl(user).as_bytes())]).file(name, b"");
+    };
+    access(&mut tar, "alice", b"file");
+    access(&mut tar, "alice", b"gone");
+    tar.file(b"gone", b"without");
+    access(&mut tar, "alice", b"first");
+    tar.hard_link(b"second", b"first");
+    tar.file(b"first", b"another one");
+    tar.pax(&[("SCHILY.acl.default", b"user::rwx,user:alice:rwx,group::---,mask::rwx,other::---")])
+        .dir(b"dir");
+    tar.file(b"etc/passwd", b"root:x:0:0::/:/bin/sh\nalice:x:4001:4001::/:/bin/sh\n");
+    tar.file(b"etc/group", b"staff:x:50:\n");
+    access(&mut tar, "bob", b"unknown");
+    let (task, report) = import(&mut tar);
+    let of = |uid: u32| {
+        let entries: [(u16, u16, u32); 6] = [
+            (1, 6, u32::MAX),
+            (2, 6, uid),
+            (4, 4, u32::MAX),
+            (8, 4, 50),
+            (16, 6, u32::MAX),
+            (32, 0, u32::MAX),
+        ];
+        entries.iter().fold(2_u32.to_le_bytes().to_vec(), |mut bytes, (tag, perm, id)| {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(perm.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+            bytes
+        })
+    };
+    for path in [&b"/file"[..], b"/second"] {
+        assert_eq!(task.getxattr(path, b"system.posix_acl_access").unwrap(), of(4001));
+        assert_eq!(task.stat(path).unwrap().mode & 0o777, 0o660);
+    }
+    assert!(task.getxattr(b"/dir", b"system.posix_acl_default").unwrap().len() > 4);
+    for path in [&b"/gone"[..], b"/first", b"/unknown"] {
+        assert_eq!(task.getxattr(path, b"system.posix_acl_access"), Err(Errno::ENODATA));
+    }
+    assert_eq!(report.problem_count, 1);
+    assert!(problems(&report)[0].starts_with("unknown: ACL as text, with a name"), "{:?}", report.problems);
 }
 
 #[test]

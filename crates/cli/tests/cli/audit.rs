@@ -426,7 +426,7 @@ fn an_image_in_an_archive_is_found_or_missed_aloud() {
 fn an_audit_with_a_hole_passes_no_rule() {
     let temp = tempfile::tempdir().expect("a directory");
     let path = temp.path().join("tree.tar");
-    // What `tar --acls` writes of a named user: whom the name means, only the machine it comes from knows.
+    // What `tar --acls` writes of a named user: whom the name means, nothing in the tree says.
     let record = "SCHILY.acl.access=user::rw-,user:alice:rw-,group::r--,mask::rw-,other::r--\n";
     let record = format!("{} {record}", record.len() + 3);
     let mut bytes = archive(&[("pax", record.as_bytes()), ("file", b"")]);

@@ -522,6 +522,31 @@ impl<'a> Loader<'a> {
         self.store_xattrs(node.1, inode, &parsed)
     }
 
+    /// Gives a node an ACL, for sources that name users before they say which numbers these have. `name` is that of the
+    /// attribute, and an access ACL sets the permission bits.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (a malformed ACL, a default ACL for what is no directory), `EOPNOTSUPP` (another attribute), `ENOSPC`, `ENOMEM`.
+    pub fn set_acl(&mut self, node: NodeId, name: &[u8], value: &[u8]) -> Result<()> {
+        let (kernel, store) = (self.kernel, &self.kernel.store);
+        let inode = store.d_inode(node.0);
+        let xattrs = [(name, value)];
+        let new = NewInode::new(store.inode(inode).attr().mode).with_xattrs(&xattrs);
+        let parsed = parse_xattrs(&new)?;
+        let (ty, acl) = match name {
+            XATTR_NAME_POSIX_ACL_ACCESS => (AclType::Access, &parsed.access),
+            XATTR_NAME_POSIX_ACL_DEFAULT => (AclType::Default, &parsed.default),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let mode = mode_of(&new, &parsed);
+        kernel.set_acl(&mut self.ns, inode, ty, mode, acl.as_ref())?;
+        store.change_inode(&mut self.ns, inode, |i, _| {
+            i.mode.set(i.mode.get() & !S_IRWXUGO | mode & S_IRWXUGO);
+        });
+        Ok(())
+    }
+
     /// Sets the link count: of a file some of whose names lie outside what is loaded, or of a directory from a file system
     /// that does not count subdirectories.
     pub fn set_nlink(&mut self, node: NodeId, nlink: u32) {
