@@ -5,6 +5,7 @@ use std::fs::File;
 use object::elf::{
     DF_1_NODEFLIB, DF_1_PIE, DT_FILTER, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME,
     DT_STRSZ, DT_STRTAB, DynamicTag, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_DYNAMIC, PT_LOAD,
+    ProgramHeader64,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{LittleEndian, ReadCache, ReadRef, StringTable};
@@ -32,6 +33,8 @@ pub(crate) enum Elf {
     Loadable(Dynamic),
     /// For another machine: a search goes on behind it.
     Other,
+    /// It ends before what is to be mapped of it does: what touches that is ended by `SIGBUS`.
+    CutShort,
     /// No ELF file, or one that makes no sense: a search ends with it.
     Malformed(&'static str),
 }
@@ -63,6 +66,14 @@ fn parse<'a, R: ReadRef<'a>>(data: R) -> Result<Elf, &'static str> {
         return Err("it is neither a program nor a shared library");
     }
     let segments = header.program_headers(endian, data).map_err(|_| "its program headers make no sense")?;
+    let size = data.len().map_err(|()| "it is too short")?;
+    let ends = |segment: &&ProgramHeader64<LittleEndian>| {
+        let (offset, len) = segment.file_range(endian);
+        segment.p_type(endian) == PT_LOAD && offset.checked_add(len).is_none_or(|end| end > size)
+    };
+    if segments.iter().any(|segment| ends(&segment)) {
+        return Ok(Elf::CutShort);
+    }
     let Some(segment) = segments.iter().find(|segment| segment.p_type(endian) == PT_DYNAMIC) else {
         return Ok(Elf::Loadable(Dynamic::default()));
     };

@@ -140,7 +140,11 @@ pub(crate) fn look(
             search.started("loader", programs, &loader.0, &program.0);
             search.libraries(program, loader)?;
         }
-        _ => search.note("the program is linked statically, and loads no libraries to start"),
+        (_, Some(program)) => {
+            search.note("the program is linked statically, and loads no libraries to start");
+            search.dynamic(program);
+        }
+        _ => {}
     }
     search.note("what it opens when it runs, such as plugins (dlopen) and other programs, was not looked at");
     // Of a user it is not known which capabilities are ambient, and so are kept.
@@ -313,22 +317,7 @@ impl Search<'_, '_> {
         };
         let mut objects = Vec::new();
         for (path, node) in [program, loader] {
-            let dynamic = match self.contents(*node).map(elf::read) {
-                Ok(Elf::Loadable(dynamic)) => dynamic,
-                Ok(Elf::Other) => Dynamic::default(),
-                Ok(Elf::Malformed(text)) => {
-                    self.unknown(
-                        b"",
-                        path,
-                        unseen(path, format!("{text}, and what that comes to is not known")),
-                    );
-                    return Ok(());
-                }
-                Err(text) => {
-                    self.unknown(b"", path, unseen(path, text));
-                    return Ok(());
-                }
-            };
+            let Some(dynamic) = self.dynamic(&(path.clone(), *node)) else { return Ok(()) };
             let names = [Some(path.clone()), dynamic.soname.clone()].into_iter().flatten().collect();
             let (host, path) = (self.probe.scene.nodes[*node].object.host, self.probe.scene.path(*node));
             objects.push(Object { path, names, dynamic, by: None, host });
@@ -341,6 +330,19 @@ impl Search<'_, '_> {
             at += 1;
         }
         Ok(())
+    }
+
+    /// What a program, or the loader, asks of the loader; if that is not known, the answer is not either.
+    fn dynamic(&mut self, (path, node): &(Vec<u8>, NodeIx)) -> Option<Dynamic> {
+        let text = match self.contents(*node).map(elf::read) {
+            Ok(Elf::Loadable(dynamic)) => return Some(dynamic),
+            Ok(Elf::Other) => return Some(Dynamic::default()),
+            Ok(Elf::CutShort) => CUT_SHORT.to_owned(),
+            Ok(Elf::Malformed(text)) => format!("{text}, and what that comes to is not known"),
+            Err(text) => text,
+        };
+        self.unknown(b"", path, unseen(path, text));
+        None
     }
 
     /// The library `name` that object `by` needs.
@@ -492,10 +494,11 @@ impl Search<'_, '_> {
         let dynamic = match self.contents(node).map(elf::read) {
             Err(text) => return Attempt::Unknown(text),
             Ok(Elf::Loadable(dynamic)) if !dynamic.program => dynamic,
+            Ok(Elf::CutShort) => return Attempt::Unknown(CUT_SHORT.to_owned()),
             Ok(elf) => {
                 let (deciding, errno) = fails(match elf {
                     Elf::Loadable(_) => "it is a program",
-                    Elf::Other => "it is for another machine",
+                    Elf::Other | Elf::CutShort => "it is for another machine",
                     Elf::Malformed(text) => text,
                 });
                 return match elf {
@@ -551,6 +554,10 @@ impl Search<'_, '_> {
         Ok(Some(system))
     }
 }
+
+/// What is wrong with a file that was not written to its end.
+const CUT_SHORT: &str =
+    "it ends before what is to be mapped of it does, and whether that is touched is not known";
 
 /// Libraries that glibc's loader loads for every program.
 const PRELOAD: &[u8] = b"/etc/ld.so.preload";

@@ -412,6 +412,32 @@ fn musl_looks_by_rules_of_its_own() {
     denied(&program, "ELIBBAD", "not-a-library");
 }
 
+#[test]
+fn what_is_cut_short_is_not_known_to_start() {
+    if unable() {
+        return;
+    }
+    let dir = Dir::new();
+    let program = dir.path("program");
+    let cut = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 4]).unwrap();
+    };
+    for options in ["", "-static"] {
+        dir.cc(&format!("{options} alone.c -o program"));
+        allowed(&program);
+        cut(&program);
+        assert!(!starts(&program, ""));
+        unknown(&program, "ends before");
+    }
+    dir.copy("built/main-rpath", "program", 0o755);
+    dir.copy("built/libx-none.so", "a/libx.so", 0o644);
+    dir.copy("built/liby.so", "a/liby.so", 0o644);
+    allowed(&program);
+    cut(&dir.path("a/liby.so"));
+    unknown(&program, "ends before");
+}
+
 /// Programs and libraries at random places, with random permissions.
 #[test]
 fn random_programs_start_or_not() {

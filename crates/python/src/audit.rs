@@ -16,6 +16,7 @@ use rcuwalk_audit::{Audit, AuditError, Identity, Right, RightSet, Row, Summary};
 use rcuwalk_host::HostNames;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The entries of a tree that the identities asked about may do something with.
 #[pyclass(name = "AuditRows", module = "rcuwalk", frozen)]
@@ -58,7 +59,11 @@ pub(crate) fn audit_rows(
     });
     let labels = identities.into_iter().map(|who| who.label).collect();
     match audited {
-        Ok((rows, summary)) => Ok(PyAudit { labels, want, rows, summary }),
+        Ok((rows, mut summary)) => {
+            // Relaxed: a single word that orders nothing.
+            summary.complete &= !vfs.get().0.incomplete.load(Ordering::Relaxed);
+            Ok(PyAudit { labels, want, rows, summary })
+        }
         Err(AuditError::NoTop { errno, .. }) => Err(os_error(py, errno, &[top])),
         Err(error) => Err(PyValueError::new_err(error.to_string())),
     }
@@ -123,7 +128,7 @@ impl PyAudit {
         self.want.names()
     }
 
-    /// Entries looked at, rows, directories nobody may search, whether the whole tree was gone through.
+    /// Entries looked at, rows, directories nobody may search, whether the whole tree was gone through and had been imported whole.
     #[getter]
     fn summary(&self) -> (u64, u64, u64, bool) {
         (self.summary.entries, self.summary.rows, self.summary.closed, self.summary.complete)

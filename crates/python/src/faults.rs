@@ -214,4 +214,6 @@ pub(crate) struct Shared {
     pub(crate) vfs: Vfs,
     pub(crate) faults: Faults,
     pub(crate) clock: std::sync::Arc<crate::vfs::Watch>,
+    /// Something of an imported tree could not be taken in.
+    pub(crate) incomplete: std::sync::atomic::AtomicBool,
 }

@@ -96,7 +96,7 @@ impl PyVfs {
         if ref_walk_only {
             vfs.set_walk_mode(WalkMode::RefOnly);
         }
-        Ok(PyVfs(Arc::new(Shared { vfs, faults: Default::default(), clock })))
+        Ok(PyVfs(Arc::new(Shared { vfs, faults: Default::default(), clock, incomplete: Default::default() })))
     }
 
     /// Loads a directory of this machine, or a tar archive, into the root directory or the directory `at`.
@@ -128,7 +128,11 @@ impl PyVfs {
             source.import(vfs, &options, &Progress::new()).map_err(Stop::Import)
         });
         match imported {
-            Ok(report) => told(py, &report),
+            Ok(report) => {
+                // Relaxed: a single word that orders nothing.
+                self.0.incomplete.fetch_or(report.problem_count > 0 || report.partial, Ordering::Relaxed);
+                told(py, &report)
+            }
             Err(Stop::Place(errno)) => Err(os_error(py, errno, &[&at.map_or(path.object, |at| at.object)])),
             Err(Stop::Import(error)) => Err(import_error(py, &error, &path)),
         }

@@ -1,5 +1,6 @@
 """Explanations and audits, as dataclasses and as Arrow."""
 
+import io
 import os
 import stat
 
@@ -66,6 +67,34 @@ def test_an_audit(vfs):
     assert audit[-1] == list(audit)[-1]
     with pytest.raises(IndexError):
         audit[4]
+
+
+def test_an_audit_of_a_tree_that_was_not_imported_whole(tmp_path):
+    import tarfile
+
+    for user, complete in [("alice", True), ("bob", False)]:
+        archive = tmp_path / f"{user}.tar"
+        text = f"user::rw-,user:{user}:rw-,group::r--,mask::rw-,other::---"
+        with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+            for name, data, headers in [
+                ("file", b"", {"SCHILY.acl.access": text}),
+                ("etc/passwd", b"alice:x:4001:4001::/:/bin/sh\n", {}),
+            ]:
+                member = tarfile.TarInfo(name)
+                member.size, member.pax_headers = len(data), headers
+                tar.addfile(member, io.BytesIO(data))
+        vfs = Vfs()
+        report = vfs.import_tree(archive)
+        audit = rcuwalk.audit(vfs, "4001:4001", want="write")
+        assert audit.complete is complete and (report["problem_count"] == 0) is complete
+        assert [row.path for row in audit] == (["/file"] if complete else [])
+
+
+def test_what_a_program_needs():
+    answer = rcuwalk.explain("/bin/sh", "exec").answers[0]
+    assert answer and answer.loads[0].role == "loader"
+    library = next(load for load in answer.loads if load.role == "library")
+    assert library.walk is not None and answer.walks[library.walk].path == library.path
 
 
 def test_audits_of_nonsense(vfs):

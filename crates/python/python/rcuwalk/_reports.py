@@ -104,6 +104,20 @@ class Walk:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """A file that a program needs to start; ``walk`` is its place in the walks of the answer."""
+
+    role: str
+    name: str
+    by: str
+    verdict: str
+    path: str | None = None
+    errno: str | None = None
+    because: str | None = None
+    walk: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Gain:
     """What others may do after a change and not before; without ``users`` it is everybody."""
 
@@ -155,6 +169,7 @@ class Answer:
     errno: str | None = None
     deciding: Deciding | None = None
     verify: Verify | None = None
+    loads: list[Load] = dataclasses.field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.verdict == "allowed"
@@ -207,7 +222,7 @@ def explain(
 ) -> Report:
     """Why a user may, or may not, do something with a path of this machine: the command `rcuwalk explain`, as data.
 
-    `what`: `read`, `write`, `execute`, `stat`, `create`, `delete`, `exec`, `rename=PATH`, or `call:` and a system call such as
+    `what`: `read`, `write`, `execute`, `stat`, `create`, `delete`, `exec`, `connect`, `rename=PATH`, or `call:` and a system call such as
     `open(PATH, O_RDWR)`. `user`: `USER|UID[:GROUP,...][+CAP,...][-CAP,...]`; `pid`: a process; neither: this one. `caps` changes the
     capabilities by `+CAP,...` and `-CAP,...`, `verify` asks the machine itself as well.
     """
@@ -235,7 +250,8 @@ class Audit:
     """The entries of a tree that the identities may do something with: a sequence of `AuditRow`, and a table for Arrow.
 
     `pyarrow.table(audit)`, `polars.from_arrow(audit)` and the like read it without a copy by way of Python: columns `path`, `mode`,
-    `uid`, `gid`, `acl`, `caps`, and `IDENTITY:RIGHT` for each identity and right that was asked for.
+    `uid`, `gid`, `acl`, `caps`, and `IDENTITY:RIGHT` for each identity and right that was asked for. `complete` is false if
+    something of the tree was not looked at, or could not be imported: what is missing may be open.
     """
 
     def __init__(self, rows: _rcuwalk.AuditRows) -> None:
