@@ -239,6 +239,10 @@ impl<'a> Probe<'a> {
                 Err(_) => {}
             }
         }
+        if matches!(call, Call::Unlink(_) | Call::Rename(..) | Call::Truncate(..)) && is_swap(host) {
+            let text = "it is used as swap space, and as long as it is its name and size stay".to_owned();
+            self.scene.nodes[at].object.may_refuse.push(text);
+        }
         if let Some(name) = call.attribute() {
             self.look_at_attribute(at, name);
         }
@@ -467,6 +471,14 @@ fn running(host: (u64, u64)) -> Result<Option<i32>, String> {
         }
     }
     hidden
+}
+
+/// Whether the kernel swaps to this file, as far as its path in `/proc/swaps` leads there.
+fn is_swap(host: (u64, u64)) -> bool {
+    let text = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    let mut files = paths.map(|path| path.replace("\\040", " "));
+    files.any(|path| std::fs::metadata(path).is_ok_and(|stat| (stat.dev(), stat.ino()) == host))
 }
 
 /// Whether a process listens at this socket, as far as this network namespace shows it.

@@ -155,6 +155,10 @@ fn of_node(node: &Node, mount: &Mount, path: &str, who: &Subject, call: &Call) -
             let text = format!("{path} is a file of {}, which may refuse by rules of its own", mount.fstype);
             vec![Doubt::new(May::Refuse, call.opens(), text)]
         }
+        S_IFREG if matches!(call, Call::Exec(_)) && is_narrow(object) => {
+            let text = format!("{path} is a program for 32 bits, which some kernels run");
+            vec![Doubt::new(May::Decide, true, text)]
+        }
         _ if mount.fstype == "proc" && mount.hides_processes() && is_of_process(path, mount) => {
             let text = format!("{path}: /proc is mounted with hidepid, which hides processes of other users");
             vec![Doubt::new(May::Decide, true, text)]
@@ -165,6 +169,13 @@ fn of_node(node: &Node, mount: &Mount, path: &str, who: &Subject, call: &Call) -
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether this is an ELF file of 32 bits, for i386 or with the x32 ABI.
+fn is_narrow(object: &Object) -> bool {
+    let window =
+        object.contents.as_ref().and_then(|pieces| pieces.first()).map(|(_, bytes)| bytes.as_slice());
+    window.is_some_and(|bytes| bytes.starts_with(b"\x7fELF\x01"))
 }
 
 fn of_device(object: &Object, path: &str, who: &Subject, call: &Call) -> Vec<Doubt> {

@@ -213,6 +213,45 @@ fn a_file_of_another_in_a_sticky_directory_is_not_created_again() {
 }
 
 #[test]
+fn a_program_for_32_bits_is_not_told_to_fail() {
+    let temp = place();
+    let path = temp.path().join("i386");
+    // Of this kind no kernel runs it: it has no segments. Of which kernels run such programs nothing is known.
+    let header = [b"\x7fELF\x01\x01\x01".as_slice(), &[0; 9], &[2, 0, 3, 0, 1, 0, 0, 0], &[0; 28]].concat();
+    std::fs::write(&path, header).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let report = Explainer::new(None).unwrap().explain(&user(), bytes, &[What::Exec], Options::default());
+    let answer = report.unwrap().answers.remove(0);
+    assert_eq!(answer.verdict, Verdict::Unknown, "{answer:#?}");
+    // This kernel can be asked.
+    if is_root() {
+        assert_eq!(ask(&user(), &path, What::Exec).errno, Some("ENOEXEC"));
+    }
+}
+
+#[test]
+fn swap_space_is_not_deleted() {
+    let temp = place();
+    let path = temp.path().join("swap");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let run = |program: &str| {
+        let done = Command::new(program).arg(&path).stdout(std::process::Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    let me = Subject::caller().unwrap();
+    allowed(&ask(&me, &path, What::Delete));
+    if !is_root() || !run("mkswap") || !run("swapon") {
+        return println!("skipped: no swap space can be made here");
+    }
+    let answer = ask(&me, &path, What::Delete);
+    let kept = std::fs::remove_file(&path).is_err();
+    assert!(run("swapoff"));
+    assert!(kept && answer.verdict == Verdict::Unknown, "{answer:#?}");
+}
+
+#[test]
 fn a_current_directory_that_was_removed_is_empty() {
     let temp = place();
     let dir = temp.path().join("gone");
