@@ -700,6 +700,20 @@ int rcuwalk_open_tree_attr(rcuwalk_handle task,
                            struct mount_attr *attr,
                            size_t size);
 
+// statmount(2); `req` is a struct mnt_id_req.
+int rcuwalk_statmount(rcuwalk_handle task,
+                      const void *req,
+                      void *buffer,
+                      uintptr_t size,
+                      unsigned int flags);
+
+// listmount(2); `req` is a struct mnt_id_req.
+int64_t rcuwalk_listmount(rcuwalk_handle task,
+                          const void *req,
+                          uint64_t *mnt_ids,
+                          uintptr_t count,
+                          unsigned int flags);
+
 // move_mount(2).
 int rcuwalk_move_mount(rcuwalk_handle task,
                        int from_dirfd,

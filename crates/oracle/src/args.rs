@@ -915,6 +915,76 @@ impl Arg for MountAttr {
     }
 }
 
+/// What statmount(2) and listmount(2) are about: the mount of a place, or an id (-1: `LSMT_ROOT`), in a mount namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// Where `path` begins.
+    pub dirfd: Fd,
+    /// A path, whose last link is not followed.
+    pub path: Mem,
+    /// An id in place of a path, or 0.
+    pub id: i64,
+    /// A descriptor of a mount namespace.
+    pub ns: Fd,
+    /// Whether that namespace is asked for by its id.
+    pub by_id: bool,
+    /// An id of a namespace, or 0.
+    pub ns_id: i64,
+    /// The size told to the call.
+    pub size: u64,
+}
+
+impl Default for MountRequest {
+    fn default() -> MountRequest {
+        let path = Mem::Bytes(Vec::new());
+        MountRequest { dirfd: Fd::CWD, path, id: 0, ns: Fd::CWD, by_id: false, ns_id: 0, size: 32 }
+    }
+}
+
+impl Arg for MountRequest {
+    const KIND: &'static str = "mount request";
+
+    fn read(node: Node<'_>) -> Read<MountRequest> {
+        let mut table = node.table("mount request")?;
+        let none = MountRequest::default();
+        let dirfd = table.take("dirfd").map_or(Ok(none.dirfd), Fd::read)?;
+        let path = table.take("path").map_or(Ok(none.path), Mem::read)?;
+        let id = table.take("id").map_or(Ok(0), |node| node.int())?;
+        let ns = table.take("ns").map_or(Ok(none.ns), Fd::read)?;
+        let by_id = table.take("by_id").map_or(Ok(0), |node| node.int_in(0, 1))? == 1;
+        let ns_id = table.take("ns_id").map_or(Ok(0), |node| node.int())?;
+        let size = table.take("size").map_or(Ok(32), |node| node.int_in(0, 65536))? as u64;
+        table.finish()?;
+        Ok(MountRequest { dirfd, path, id, ns, by_id, ns_id, size })
+    }
+
+    fn print(&self) -> String {
+        let none = MountRequest::default();
+        let what = if self.id == 0 {
+            format!("dirfd = {}, path = {}", self.dirfd.print(), self.path.print())
+        } else {
+            format!("id = {}", self.id)
+        };
+        let ns = if self.ns == none.ns { String::new() } else { format!(", ns = {}", self.ns.print()) };
+        let [by_id, ns_id] = [("by_id", i64::from(self.by_id)), ("ns_id", self.ns_id)]
+            .map(|(key, word)| if word == 0 { String::new() } else { format!(", {key} = {word}") });
+        let size = if self.size == none.size { String::new() } else { format!(", size = {}", self.size) };
+        format!("{{ {what}{ns}{by_id}{ns_id}{size} }}")
+    }
+
+    /// Lowered by the backend, which asks for ids first.
+    fn lower(&self, _: &mut Frame) {}
+
+    fn resolve(&mut self, lookup: &dyn Fn(&str) -> Option<i32>) -> Result<(), String> {
+        self.dirfd.resolve(lookup)?;
+        self.ns.resolve(lookup)
+    }
+
+    fn is_raw(&self) -> bool {
+        self.path.is_raw()
+    }
+}
+
 /// An id map: `"FIRST LOWER COUNT"` lines as in `/proc/PID/uid_map`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap(

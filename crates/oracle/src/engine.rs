@@ -108,6 +108,10 @@ fn lacks(op: &Op) -> Option<&'static str> {
     match op {
         Op::Mount { fstype, .. } if fstype.bytes() == Some(b"proc") => Some(PROC),
         Op::MountSetattr { attr, .. } | Op::OpenTreeAttr { attr, .. } if attr.size != 32 => Some(SIZE),
+        Op::Statmount { of, room, flags, .. } if of.size != 32 || room.0 != 65536 || flags.0 != 0 => {
+            Some(SIZE)
+        }
+        Op::Listmount { of, .. } if of.size != 32 => Some(SIZE),
         Op::FileGetattr { size, .. } | Op::FileSetattr { size, .. } if size.0 != 24 => Some(SIZE),
         _ => None,
     }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{
     Arg, Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Handle, Hint, How, Id, IdList, IdMap, Int,
-    Limit, LockRange, Mem, MountAttr, NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset,
-    StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
+    Limit, LockRange, Mem, MountAttr, MountRequest, NO_KEY, Name, Offset, Pieces, Room, Rooms, SetFlags,
+    SplitOffset, StatRoom, StatxRoom, Struct, ThreeIds, Times, Vector, XattrArgs, XattrRoom,
 };
 use crate::need::Need;
 use crate::outcome::Kind;
@@ -13,8 +13,9 @@ use crate::read::{Problem, Read, Table, alternatives};
 use crate::sys::{Frame, Nr, nr};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, Capability, CloneFlags, FallocateMode, FcntlCommand, FlockOperation,
-    IoctlCommand, LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile,
-    RenameFlags, Resource, RwFlags, Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XattrFlags,
+    IoctlCommand, ListmountFlags, LockCommand, Mode, MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags,
+    ProcFile, RenameFlags, Resource, RwFlags, Securebits, StatmountMask, StatxMask, UmountFlags,
+    UnshareFlags, Whence, XattrFlags,
 };
 
 /// Description of one call for the list of calls.
@@ -501,6 +502,10 @@ ops! {
     OpenTreeAttr "open_tree_attr" (dirfd: Fd = Fd::CWD, path: Mem, flags: OpenTreeFlags = OpenTreeFlags(0), attr: MountAttr) -> Fd via open_tree_attr needs Mount;
     /// move_mount(2)
     MoveMount "move_mount" (from_dirfd: Fd = Fd::CWD, from: Mem, to_dirfd: Fd = Fd::CWD, to: Mem, flags: MoveMountFlags = MoveMountFlags(0)) -> Done via move_mount needs Mount;
+    /// statmount(2): what it tells, with the place of the parent for its id
+    Statmount "statmount" (of: MountRequest, mask: StatmountMask = StatmountMask(0), room: Int = Int(65536), flags: Int = Int(0)) -> Bytes via harness needs Mount;
+    /// listmount(2): where each mount is, as statmount(2) tells it, or `-`; `after`, a path, or `after_id` say behind which mount
+    Listmount "listmount" (of: MountRequest, after: Mem = Mem::Null, after_id: Int = Int(0), room: Int = Int(1000), flags: ListmountFlags = ListmountFlags(0)) -> Names via harness needs Mount;
     /// pivot_root(2)
     PivotRoot "pivot_root" (new_root: Mem, put_old: Mem) -> Done via pivot_root needs Mount;
     /// unshare(2); after `CLONE_NEWUSER` no id is mapped
@@ -546,7 +551,7 @@ impl Op {
     /// What the call needs of the system.
     pub fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = self.own_need().into_iter().collect();
-        if self.is_raw() && !matches!(self, Op::Mount { .. } | Op::Execvp { .. }) {
+        if self.is_raw() && !matches!(self, Op::Mount { .. } | Op::Listmount { .. } | Op::Execvp { .. }) {
             needs.push(Need::Memory);
         }
         match self {

@@ -1,6 +1,8 @@
 //! Calls as the kernel takes them: registers and memory in, a number and memory out. Whichever side makes the call, the
 //! kernel or a door of the engine, is handed in.
 
+pub(crate) mod mounts;
+
 use crate::args::{Arg, Fd, Handle, Int, Limit, LockRange, Mem};
 use crate::op::Op;
 use crate::outcome::{Kind, Outcome, Stat, dirents};
@@ -67,6 +69,9 @@ pub(crate) fn plain(op: &Op, call: Caller<'_>) -> Outcome {
         Op::Getlk { fd, command, lock } => getlk(fd.raw(), command.0, lock, call),
         Op::Statfs { path, space } => statfs(nr::statfs, |frame| path.lower(frame), *space, call),
         Op::Fstatfs { fd, space } => statfs(nr::fstatfs, |frame| fd.lower(frame), *space, call),
+        Op::Statmount { .. } | Op::Listmount { .. } => {
+            mounts::perform(op, &mut |ask| mounts::asked(ask, call))
+        }
         Op::Setrlimit { resource, soft, hard } => {
             setrlimit(resource.0, soft.0.unwrap_or_default(), hard.0, call)
         }

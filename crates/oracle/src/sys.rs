@@ -74,7 +74,7 @@ calls! {
     setns = libc::SYS_setns; gettid = libc::SYS_gettid;
     preadv2 = libc::SYS_preadv2; pwritev2 = libc::SYS_pwritev2; sendfile = libc::SYS_sendfile;
     name_to_handle_at = libc::SYS_name_to_handle_at; open_by_handle_at = libc::SYS_open_by_handle_at;
-    open_tree_attr = 467; file_getattr = 468; file_setattr = 469;
+    statmount = 457; listmount = 458; open_tree_attr = 467; file_getattr = 468; file_setattr = 469;
     setrlimit = libc::SYS_setrlimit; getrlimit = libc::SYS_getrlimit;
 }
 

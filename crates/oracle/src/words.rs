@@ -228,6 +228,18 @@ words! {
         AT_SYMLINK_NOFOLLOW = 0x100, AT_NO_AUTOMOUNT = 0x800,
     }
 
+    /// Request mask of statmount(2).
+    StatmountMask "statmount mask" {
+        STATMOUNT_SB_BASIC = 1, STATMOUNT_MNT_BASIC = 2, STATMOUNT_PROPAGATE_FROM = 4, STATMOUNT_MNT_ROOT = 8,
+        STATMOUNT_MNT_POINT = 0x10, STATMOUNT_FS_TYPE = 0x20, STATMOUNT_MNT_NS_ID = 0x40,
+        STATMOUNT_MNT_OPTS = 0x80, STATMOUNT_FS_SUBTYPE = 0x100, STATMOUNT_SB_SOURCE = 0x200,
+        STATMOUNT_OPT_ARRAY = 0x400, STATMOUNT_OPT_SEC_ARRAY = 0x800, STATMOUNT_SUPPORTED_MASK = 0x1000,
+        STATMOUNT_MNT_UIDMAP = 0x2000, STATMOUNT_MNT_GIDMAP = 0x4000,
+    }
+
+    /// Flags of listmount(2).
+    ListmountFlags "listmount flags" { LISTMOUNT_REVERSE = 1 }
+
     /// Flags of move_mount(2).
     MoveMountFlags "move_mount flags" {
         MOVE_MOUNT_F_SYMLINKS = 1, MOVE_MOUNT_F_EMPTY_PATH = 4, MOVE_MOUNT_T_SYMLINKS = 0x10,

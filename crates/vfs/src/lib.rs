@@ -62,6 +62,7 @@ pub use calls::locks::Flock;
 pub use calls::namespace::MountAttr;
 pub use calls::procfs::ProcFile;
 pub use calls::statfs::Statfs;
+pub use calls::statmount::{MntIdReq, Statmount};
 pub use cred::{Cred, userns};
 pub use dcache::pathtable::PathTableOptions;
 pub use exec::execvp::Libc;

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use crate::args::{
     Attributes, CapRoom, CapSets, Data, Dev, Fd, Fsxattr, Handle, Hint, How, Id, IdList, IdMap, Int, Limit,
-    LockRange, Mem, MountAttr, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset, Struct, ThreeIds,
-    Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
+    LockRange, Mem, MountAttr, MountRequest, Name, Offset, Pieces, Room, Rooms, SetFlags, SplitOffset,
+    Struct, ThreeIds, Times, UTIME_NOW, UTIME_OMIT, Vector, XattrArgs, XattrRoom,
 };
 use crate::backend::World;
 use crate::fuzz::compare::FileSystem;
@@ -24,9 +24,9 @@ use crate::text;
 use crate::tree::{Contents, Entry, Object};
 use crate::words::{
     AccessMode, AtFlags, CLibrary, CapSet, Capability, CloneFlags, FallocateMode, FcntlCommand,
-    FlockOperation, InodeFlags, IoctlCommand, LockCommand, LockKind, Mode, MountAttributes, MountFlags,
-    MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, ResolveFlags, Resource, RwFlags,
-    Securebits, StatxMask, UmountFlags, UnshareFlags, Whence, XFlags, XattrFlags,
+    FlockOperation, InodeFlags, IoctlCommand, ListmountFlags, LockCommand, LockKind, Mode, MountAttributes,
+    MountFlags, MoveMountFlags, OpenFlags, OpenTreeFlags, ProcFile, RenameFlags, ResolveFlags, Resource,
+    RwFlags, Securebits, StatmountMask, StatxMask, UmountFlags, UnshareFlags, Whence, XFlags, XattrFlags,
 };
 
 /// Random numbers: SplitMix64.

@@ -235,6 +235,30 @@ flag_types! {
         NO_AUTOMOUNT = AT_NO_AUTOMOUNT;
     }
 
+    /// What [`Task::statmount`](crate::Task::statmount) is to report.
+    StatmountFlags: u64 {
+        SB_BASIC = STATMOUNT_SB_BASIC;
+        MNT_BASIC = STATMOUNT_MNT_BASIC;
+        PROPAGATE_FROM = STATMOUNT_PROPAGATE_FROM;
+        MNT_ROOT = STATMOUNT_MNT_ROOT;
+        MNT_POINT = STATMOUNT_MNT_POINT;
+        FS_TYPE = STATMOUNT_FS_TYPE;
+        MNT_NS_ID = STATMOUNT_MNT_NS_ID;
+        MNT_OPTS = STATMOUNT_MNT_OPTS;
+        FS_SUBTYPE = STATMOUNT_FS_SUBTYPE;
+        SB_SOURCE = STATMOUNT_SB_SOURCE;
+        OPT_ARRAY = STATMOUNT_OPT_ARRAY;
+        OPT_SEC_ARRAY = STATMOUNT_OPT_SEC_ARRAY;
+        SUPPORTED_MASK = STATMOUNT_SUPPORTED_MASK;
+        MNT_UIDMAP = STATMOUNT_MNT_UIDMAP;
+        MNT_GIDMAP = STATMOUNT_MNT_GIDMAP;
+    }
+
+    /// How [`Task::listmount`](crate::Task::listmount) lists.
+    ListmountFlags: u32 {
+        REVERSE = LISTMOUNT_REVERSE;
+    }
+
     /// How [`Task::move_mount`](crate::Task::move_mount) reads its two paths.
     MoveMountFlags: u32 {
         F_SYMLINKS = MOVE_MOUNT_F_SYMLINKS;

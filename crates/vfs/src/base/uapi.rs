@@ -384,6 +384,29 @@ constants! { u32:
     MOVE_MOUNT_T_EMPTY_PATH = 0x40, "move_mount: an empty target path means the descriptor.";
 }
 
+constants! { u64:
+    STATMOUNT_SB_BASIC = 0x1, "statmount: device number, type and flags of the file system.";
+    STATMOUNT_MNT_BASIC = 0x2, "statmount: ids, attributes and propagation of the mount.";
+    STATMOUNT_PROPAGATE_FROM = 0x4, "statmount: the nearest group below the root that the mount receives from.";
+    STATMOUNT_MNT_ROOT = 0x8, "statmount: the directory of the file system that is seen.";
+    STATMOUNT_MNT_POINT = 0x10, "statmount: where that is, below the root.";
+    STATMOUNT_FS_TYPE = 0x20, "statmount: the name of the type.";
+    STATMOUNT_MNT_NS_ID = 0x40, "statmount: the id of the mount namespace.";
+    STATMOUNT_MNT_OPTS = 0x80, "statmount: the options of the file system.";
+    STATMOUNT_FS_SUBTYPE = 0x100, "statmount: the name of the subtype; tmpfs has none.";
+    STATMOUNT_SB_SOURCE = 0x200, "statmount: the source that mount(2) was given.";
+    STATMOUNT_OPT_ARRAY = 0x400, "statmount: the options, one by one.";
+    STATMOUNT_OPT_SEC_ARRAY = 0x800, "statmount: the options of security modules; there are none.";
+    STATMOUNT_SUPPORTED_MASK = 0x1000, "statmount: which of these bits there are.";
+    STATMOUNT_MNT_UIDMAP = 0x2000, "statmount: the user ids of an idmapped mount.";
+    STATMOUNT_MNT_GIDMAP = 0x4000, "statmount: the group ids of an idmapped mount.";
+    LSMT_ROOT = u64::MAX, "listmount, in place of a mount: the root directory.";
+}
+
+constants! { u32:
+    LISTMOUNT_REVERSE = 1, "listmount: the newest mount first.";
+}
+
 constants! { i32:
     OPEN_TREE_CLONE = 1, "open_tree: a detached copy.";
     OPEN_TREE_CLOEXEC = O_CLOEXEC, "open_tree: close on execve.";

@@ -13,6 +13,7 @@ mod readdir;
 mod space;
 mod stat;
 pub(crate) mod statfs;
+pub(crate) mod statmount;
 mod tmpfs_options;
 pub(crate) mod transfer;
 mod tree_attr;

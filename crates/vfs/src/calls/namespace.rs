@@ -20,6 +20,7 @@ use crate::namei::getname::check_name;
 use crate::namei::{At, Lookup, Step};
 use crate::task::Task;
 use crate::tmpfs::ispace::InodeSpace;
+use crate::tmpfs::options::ShownOptions;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::Handle;
 use std::collections::HashMap;
@@ -146,7 +147,7 @@ impl Task {
     /// Mounts, or changes a mount: `flags` (`MS_*`) say which. A new mount is of the type `tmpfs`, whose options `mode`,
     /// `uid`, `gid`, `size` (in percent: of [`VfsBuilder::memory_limit`](crate::VfsBuilder::memory_limit), or of the machine's memory),
     /// `nr_blocks`, `nr_inodes`, `ro`, `rw`, `sync`, `mand` are given in `data`; without limits unless given. `huge`, `mpol`, `noswap`,
-    /// `inode32`, `inode64`, `dirsync` and `lazytime` have no effect. `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
+    /// `inode32`, `inode64`, `dirsync` and `lazytime` have no effect but that [`statmount`](Self::statmount) shows them. `MS_BIND` shows the tree at `source`, `MS_MOVE` moves a mount from there.
     ///
     /// # Errors
     ///
@@ -178,20 +179,20 @@ impl Task {
         flags: impl Into<MountFlags>,
         data: &[u8],
     ) -> Result<()> {
-        self.mount_type(source, target, Some(fstype), flags.into().bits(), data)
+        self.mount_type(Some(source), target, Some(fstype), flags.into().bits(), data)
     }
 
-    /// [`mount`](Self::mount) with a type or none, which is another mistake than an empty one.
+    /// [`mount`](Self::mount) with a source and a type or none, which are not the same as empty ones.
     pub(crate) fn mount_type(
         &self,
-        source: &[u8],
+        source: Option<&[u8]>,
         target: &[u8],
         fstype: Option<&[u8]>,
         flags: u64,
         data: &[u8],
     ) -> Result<()> {
         // Both are copied in before anything else is looked at. Kernel: `copy_mount_string()`.
-        if fstype.is_some_and(|fstype| fstype.len() >= PATH_MAX) || source.len() >= PATH_MAX {
+        if [fstype, source].iter().flatten().any(|string| string.len() >= PATH_MAX) {
             return Err(Errno::EINVAL);
         }
         self.at_path(AT_FDCWD, target, Lookup::FOLLOW, |at| {
@@ -204,15 +205,15 @@ impl Task {
                 return self.remount(at, ms, data);
             }
             if ms & MS_BIND != 0 {
-                return self.bind(source, at, ms & MS_REC != 0);
+                return self.bind(source.unwrap_or_default(), at, ms & MS_REC != 0);
             }
             if ms & PROPAGATION != 0 {
                 return self.change_type(at, ms);
             }
             if ms & MS_MOVE != 0 {
-                return self.source(source, |from| self.do_move_mount(from, at));
+                return self.source(source.unwrap_or_default(), |from| self.do_move_mount(from, at));
             }
-            self.new_mount(at, fstype, ms, data)
+            self.new_mount(source, at, fstype, ms, data)
         })
     }
 
@@ -241,11 +242,13 @@ impl Task {
         if ms & MS_BIND != 0 {
             kernel.check_writers(at.mnt, new)?;
         } else {
-            let options = TmpfsOptions::parse(data, ms, &self.cred)?.resolved(&ns)?;
-            if !self.cred.ns_capable(kernel.id_view(at.mnt).sb_ns, CAP_SYS_ADMIN) {
+            let sb_ns = kernel.id_view(at.mnt).sb_ns;
+            let options = TmpfsOptions::parse(data, ms, &self.cred, sb_ns)?.resolved(&ns)?;
+            if !self.cred.ns_capable(sb_ns, CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
             }
             let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
+            options.may_remount(&sb.options)?;
             let (budget, space) = (Arc::clone(&sb.budget), Arc::clone(&sb.space));
             let before = sb.flags & flags::SB_RDONLY;
             kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.flags & flags::SB_RDONLY != 0)?;
@@ -256,7 +259,15 @@ impl Task {
                 kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_RDONLY, before);
                 return Err(Errno::EINVAL);
             }
-            kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_SETTABLE, options.flags);
+            kernel.set_sb_flags(
+                &mut ns,
+                m.sb.get(),
+                flags::SB_REMOUNTABLE,
+                options.flags & flags::SB_REMOUNTABLE,
+            );
+            if let Some(sb) = ns.mnt.supers.get_mut(m.sb.get()) {
+                sb.options = options.shown(&sb.options);
+            }
         }
         kernel.set_mnt_flags(&ns, at.mnt, new);
         Ok(())
@@ -320,11 +331,22 @@ impl Task {
     }
 
     /// Kernel: fs/namespace.c `do_new_mount()`.
-    fn new_mount(&self, at: Path, fstype: Option<&[u8]>, ms: u64, data: &[u8]) -> Result<()> {
+    fn new_mount(
+        &self,
+        source: Option<&[u8]>,
+        at: Path,
+        fstype: Option<&[u8]>,
+        ms: u64,
+        data: &[u8],
+    ) -> Result<()> {
         if fstype.ok_or(Errno::EINVAL)? != b"tmpfs" {
             return Err(Errno::ENODEV);
         }
-        let options = TmpfsOptions::parse(data, ms, &self.cred)?;
+        let options = TmpfsOptions::parse(data, ms, &self.cred, self.cred.user_ns())?;
+        // Only one of both may name it.
+        if source.is_some() && options.source.is_some() {
+            return Err(Errno::EINVAL);
+        }
         if !self.cred.capable_here(CAP_SYS_ADMIN) {
             return Err(Errno::EPERM);
         }
@@ -333,6 +355,8 @@ impl Task {
         let mut ns = kernel.store.lock();
         let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
         let options = options.resolved(&ns)?;
+        let source = source.or(options.source.as_deref().map(str::as_bytes));
+        let source = source.map(|source| ns.mnt.new_source(source)).transpose()?;
         let dev = ns.mnt.new_dev();
         let limits = (PageBudget::new(options.page_limit()), InodeSpace::new(options.inodes.unwrap_or(0)));
         let user_ns = Arc::clone(self.cred.user_ns());
@@ -357,6 +381,12 @@ impl Task {
             }
         };
         kernel.set_sb_flags(&mut ns, sb, flags::SB_SETTABLE, options.flags);
+        ns.mnt.set_source(mnt, source);
+        if let Some(sb) = ns.mnt.supers.get_mut(sb) {
+            let new =
+                ShownOptions { mode: options.mode, uid: options.uid, gid: options.gid, ..Default::default() };
+            sb.options = options.shown(&new);
+        }
         self.graft(&mut ns, mnt, at)
     }
 
@@ -764,7 +794,7 @@ impl Task {
         let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
         let from = Path { mnt: old.root, dentry: kernel.mount(old.root).root.get() };
         let root = kernel.copy_tree(&mut ns, from, how)?;
-        let id = ns.mnt.new_ns(&user_ns);
+        let id = ns.mnt.new_ns(&user_ns, root);
         kernel.set_ns(&mut ns, root, id);
         // Both trees have the same shape, and are listed alike.
         let copies: HashMap<Handle, Handle> =

@@ -139,7 +139,7 @@ impl Task {
     /// # Errors
     ///
     /// `EBADF` (not open, or open with `O_PATH`), `EINVAL` (a file of the tree).
-    fn node_of(&self, fd: i32) -> Result<Arc<ProcNode>> {
+    pub(crate) fn node_of(&self, fd: i32) -> Result<Arc<ProcNode>> {
         let file = self.file_any(fd)?;
         match &file.proc {
             Some(node) => Ok(Arc::clone(node)),

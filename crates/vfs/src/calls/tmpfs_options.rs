@@ -3,9 +3,11 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
 use crate::cred::Cred;
+use crate::cred::userns::UserNamespace;
 use crate::dcache::store::Namespace;
 use crate::kernel::ram;
 use crate::mount::flags;
+use crate::tmpfs::options::ShownOptions;
 
 /// The options of a tmpfs. Kernel: mm/shmem.c `shmem_parse_one()`.  Differs: where it takes half of the memory, there is no limit.
 pub(super) struct TmpfsOptions {
@@ -18,10 +20,18 @@ pub(super) struct TmpfsOptions {
     pub(super) inodes: Option<u64>,
     /// Of [`flags::SB_SETTABLE`].
     pub(super) flags: u32,
+    /// `dirsync` was among them, which a remount cannot change.
+    dirsync: bool,
+    pub(super) source: Option<String>,
+    full_inums: Option<bool>,
+    huge: Option<&'static str>,
+    mpol: Option<String>,
+    noswap: bool,
 }
 
 impl TmpfsOptions {
-    pub(super) fn parse(data: &[u8], ms: u64, cred: &Cred) -> Result<TmpfsOptions> {
+    /// Parses the options of a file system of the namespace `fs_ns`.
+    pub(super) fn parse(data: &[u8], ms: u64, cred: &Cred, fs_ns: &UserNamespace) -> Result<TmpfsOptions> {
         let mut options = TmpfsOptions {
             mode: S_IRWXUGO | S_ISVTX,
             uid: cred.fsuid(),
@@ -30,15 +40,52 @@ impl TmpfsOptions {
             percent: None,
             inodes: None,
             flags: sb_flags(ms),
+            dirsync: false,
+            source: None,
+            full_inums: None,
+            huge: None,
+            mpol: None,
+            noswap: false,
         };
         let data = str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
-        for option in data.split(',').filter(|option| !option.is_empty()) {
+        for option in pieces(data).filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some((key, value)) => options.set(key, value, cred)?,
                 None => options.switch(option)?,
             }
         }
-        Ok(options)
+        let may_keep_in_memory = fs_ns.is_init() && cred.capable(CAP_SYS_ADMIN);
+        if options.noswap && !may_keep_in_memory { Err(Errno::EINVAL) } else { Ok(options) }
+    }
+
+    /// What is shown of a file system with these options, where they were not given as in `before`.
+    pub(super) fn shown(&self, before: &ShownOptions) -> ShownOptions {
+        ShownOptions {
+            pages: self.pages.or(before.pages),
+            inodes: self.inodes.or(before.inodes),
+            full_inums: self.full_inums.unwrap_or(before.full_inums),
+            huge: self.huge.unwrap_or(before.huge),
+            mpol: self.mpol.as_ref().filter(|mpol| !mpol.is_empty()).unwrap_or(&before.mpol).clone(),
+            noswap: self.noswap || before.noswap,
+            ..*before
+        }
+    }
+
+    /// Whether a file system that was mounted `before` can get these options, as far as they can be told.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`.
+    ///
+    /// Kernel: fs/super.c `reconfigure_super()`, mm/shmem.c `shmem_reconfigure()`.
+    pub(super) fn may_remount(&self, before: &ShownOptions) -> Result<()> {
+        let limits =
+            |now: Option<u64>, before: Option<u64>| before == Some(0) && now.is_some_and(|now| now != 0);
+        let refused = self.dirsync
+            || self.noswap && !before.noswap
+            || limits(self.pages, before.pages)
+            || limits(self.inodes, before.inodes);
+        if refused { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
     /// With a size in percent made one in pages.
@@ -68,9 +115,10 @@ impl TmpfsOptions {
             },
             "nr_blocks" => (self.pages, self.percent) = (Some(memparse(value)?), None),
             "nr_inodes" => self.inodes = Some(memparse(value)?),
-            // Of what pages are made, and where, shows nowhere here.
-            "huge" if matches!(value, "never" | "always" | "within_size" | "advise") => {}
-            "mpol" if is_mempolicy(value) => {}
+            // Of what pages are made, and where, is shown, and has no effect.
+            "huge" => self.huge = Some(huge(value).ok_or(Errno::EINVAL)?),
+            "mpol" => self.mpol = Some(mempolicy(value).ok_or(Errno::EINVAL)?),
+            "source" if self.source.is_none() => self.source = Some(value.to_owned()),
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
@@ -85,8 +133,16 @@ impl TmpfsOptions {
             "async" => self.flags &= !flags::SB_SYNCHRONOUS,
             "mand" => self.flags |= flags::SB_MANDLOCK,
             "nomand" => self.flags &= !flags::SB_MANDLOCK,
-            // Nothing is written back, swapped out, or too small for a number.
-            "dirsync" | "lazytime" | "nolazytime" | "noswap" | "inode32" | "inode64" => {}
+            // Nothing is written back, swapped out, or too small for a number: this is only shown.
+            "dirsync" => {
+                self.flags |= flags::SB_DIRSYNC;
+                self.dirsync = true;
+            }
+            "lazytime" => self.flags |= flags::SB_LAZYTIME,
+            "nolazytime" => self.flags &= !flags::SB_LAZYTIME,
+            "noswap" => self.noswap = true,
+            "inode32" => self.full_inums = Some(false),
+            "inode64" => self.full_inums = Some(true),
             _ => return Err(Errno::EINVAL),
         }
         Ok(())
@@ -99,21 +155,48 @@ fn sb_flags(ms: u64) -> u32 {
         (MS_RDONLY, flags::SB_RDONLY),
         (MS_SYNCHRONOUS, flags::SB_SYNCHRONOUS),
         (MS_MANDLOCK, flags::SB_MANDLOCK),
+        (MS_DIRSYNC, flags::SB_DIRSYNC),
+        (MS_LAZYTIME, flags::SB_LAZYTIME),
     ]
     .into_iter()
     .filter(|(bit, _)| ms & bit != 0)
     .fold(0, |all, (_, flag)| all | flag)
 }
 
-/// Whether a memory policy can be that of a machine with one node. Kernel: mm/mempolicy.c `mpol_parse_str()`.
-fn is_mempolicy(text: &str) -> bool {
+/// The options one by one. A comma before a digit is part of one, as in a list of nodes. Kernel: `shmem_next_opt()`.
+fn pieces(data: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(data);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let ends = |&(at, _): &(usize, &str)| !text[at + 1..].starts_with(|next: char| next.is_ascii_digit());
+        let end = text.match_indices(',').find(ends).map(|(at, _)| at);
+        rest = end.map(|at| &text[at + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
+    })
+}
+
+/// How huge pages are used, as it is shown. Kernel: `shmem_format_huge()`.
+fn huge(value: &str) -> Option<&'static str> {
+    const WAYS: [&str; 3] = ["always", "within_size", "advise"];
+    if value == "never" { Some("") } else { WAYS.into_iter().find(|way| *way == value) }
+}
+
+/// A memory policy of a machine with one node, as it is shown. Kernel: mm/mempolicy.c `mpol_parse_str()`, `mpol_to_str()`.
+fn mempolicy(text: &str) -> Option<String> {
     let (policy, nodes) = text.split_once(':').map_or((text, None), |(policy, nodes)| (policy, Some(nodes)));
-    let mode = policy.split_once('=').map_or(policy, |(mode, _)| mode);
+    let (mode, how) = policy.split_once('=').map_or((policy, None), |(mode, how)| (mode, Some(how)));
+    let is_node = |piece: &str| !piece.is_empty() && piece.split('-').all(|end| end == "0");
+    let one_node = nodes.is_none_or(|nodes| nodes.split(',').all(is_node));
+    let known = one_node && matches!(how, None | Some("static" | "relative"));
+    let shown = || format!("{policy}:0");
     match mode {
-        "default" | "local" => nodes.is_none(),
-        "interleave" => matches!(nodes, None | Some("0")),
-        "bind" | "prefer" => nodes == Some("0"),
-        _ => false,
+        "default" => nodes.is_none().then(String::new),
+        "local" => (policy == mode && nodes.is_none()).then(|| mode.to_owned()),
+        "prefer" if nodes.is_none() => (policy == mode).then(|| "local".to_owned()),
+        "prefer" => (known && nodes == Some("0")).then(shown),
+        "bind" | "prefer (many)" => (known && nodes.is_some()).then(shown),
+        "interleave" | "weighted interleave" => known.then(shown),
+        _ => None,
     }
 }
 

@@ -64,6 +64,8 @@ pub const MAX_EXTENTS: usize = 340;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdMap {
+    /// As they are shown: up to five as they were written, more sorted by `first`. Kernel: `UID_GID_MAP_MAX_BASE_EXTENTS`.
+    lines: Box<[IdExtent]>,
     /// Sorted by `first`.
     down: Box<[IdExtent]>,
     /// The same extents sorted by `lower`.
@@ -93,7 +95,13 @@ impl IdMap {
         }
         let down = sorted_by(extents, |extent| extent.first)?;
         let up = sorted_by(extents, |extent| extent.lower)?;
-        Ok(IdMap { down, up })
+        let lines = if extents.len() <= 5 { extents.into() } else { down.clone() };
+        Ok(IdMap { lines, down, up })
+    }
+
+    /// The lines of the map, as the kernel shows them: up to five in the order in which they were written.
+    pub(crate) fn lines(&self) -> &[IdExtent] {
+        &self.lines
     }
 
     /// The lines of the map, sorted by the id inside.
@@ -125,6 +133,14 @@ impl IdMap {
             first >= e.first && first - e.first < e.count && count <= e.count - (first - e.first)
         };
         self.down.iter().find(covers).map(|e| e.lower + (first - e.first))
+    }
+
+    /// The inside start of a whole range, if one line covers it. Kernel: `map_id_range_up()`.
+    pub(crate) fn map_range_up(&self, lower: u32, count: u32) -> Option<u32> {
+        let covers = |e: &&IdExtent| {
+            lower >= e.lower && lower - e.lower < e.count && count <= e.count - (lower - e.lower)
+        };
+        self.up.iter().find(covers).map(|e| e.first + (lower - e.lower))
     }
 }
 
@@ -364,8 +380,8 @@ impl UserNamespace {
         if slot.get().is_some() {
             return Err(Errno::EPERM);
         }
-        let checked = IdMap::new(extents)?;
-        let mut absolute = checked.down.to_vec();
+        IdMap::new(extents)?;
+        let mut absolute = extents.to_vec();
         if !parent.is_init() {
             let parent_map = parent.map(kind).ok_or(Errno::EPERM)?;
             for extent in &mut absolute {

@@ -132,7 +132,9 @@ impl Kernel {
     /// Another mount like `mnt`, that shows the tree below `root`. Kernel: fs/namespace.c `clone_mnt()`.
     pub(crate) fn clone_mnt(&self, ns: &mut Namespace, mnt: Handle, root: Handle) -> Result<Handle> {
         let old = self.mount(mnt);
+        let source = ns.mnt.source(mnt).cloned();
         let new = self.mount_new(ns, old.sb.get(), root, old.flags.get() & !flags::LOCKED)?;
+        ns.mnt.set_source(new, source);
         self.mount(new).view.set(old.view.get());
         Ok(new)
     }
@@ -239,9 +241,9 @@ impl Kernel {
 
     /// Makes a mount one of a namespace, or of none.
     pub(crate) fn set_mount_ns(&self, ns: &mut Namespace, mnt: Handle, number: u32) {
-        let of = &self.mount(mnt).ns;
-        ns.mnt.move_to_ns(of.get(), number);
-        of.set(number);
+        let m = self.mount(mnt);
+        ns.mnt.move_to_ns((m.id.get(), mnt), m.ns.get(), number);
+        m.ns.set(number);
     }
 
     /// Frees a mount that nobody holds, its file system if this was the last one of it, and what was attached to it and nobody
@@ -307,7 +309,7 @@ impl Kernel {
         let rootfs = self.mount_new(ns, sb, over, flags::RELATIME | flags::LOCKED)?;
         debug_assert_eq!(rootfs, ROOTFS_MOUNT);
         self.attach(ns, root, Path { mnt: rootfs, dentry: over });
-        ns.mnt.add_ns(INIT_MNT_NS, &UserNamespace::init());
+        ns.mnt.add_ns(INIT_MNT_NS, &UserNamespace::init(), rootfs);
         [root, rootfs].into_iter().for_each(|mnt| self.set_mount_ns(ns, mnt, INIT_MNT_NS));
         Ok(())
     }
@@ -419,35 +421,37 @@ impl Kernel {
     /// A copy of the mounts at and below `from`, attached nowhere. Kernel: `copy_tree()`.
     pub(crate) fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
         let root = self.copy_one(ns, from, how)?;
-        let mut todo = vec![(from.mnt, root)];
-        while let Some((old, new)) = todo.pop() {
-            for child in ns.mnt.children(old).collect::<Vec<_>>() {
-                let m = self.mount(child);
-                let mountpoint = m.mountpoint.get();
-                let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
-                let wanted = (all || !ns.mnt.propagation(child).unbindable)
-                    && (old != from.mnt || self.store.is_subdir(mountpoint, from.dentry));
-                if !wanted {
-                    continue;
-                }
-                let place = Path { mnt: child, dentry: m.root.get() };
-                let copy = match self.copy_one(ns, place, how) {
-                    Ok(copy) => copy,
-                    Err(errno) => {
-                        self.umount_tree(ns, root, Umount::Sync);
-                        return Err(errno);
-                    }
-                };
-                let locked = how == Copy::Unprivileged || m.flags.get() & flags::LOCKED != 0;
-                if locked {
-                    let flags = &self.mount(copy).flags;
-                    flags.set(flags.get() | flags::LOCKED);
-                }
-                self.attach(ns, copy, Path { mnt: new, dentry: mountpoint });
-                todo.push((child, copy));
+        let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
+        // Each before what is on it, what is on the oldest first: ids tell in which order copies were made.
+        let mut todo = self.children_below(ns, from, root);
+        while let Some((child, onto)) = todo.pop() {
+            if !all && ns.mnt.propagation(child).unbindable {
+                continue;
             }
+            let m = self.mount(child);
+            let place = Path { mnt: child, dentry: m.root.get() };
+            let copy = match self.copy_one(ns, place, how) {
+                Ok(copy) => copy,
+                Err(errno) => {
+                    self.umount_tree(ns, root, Umount::Sync);
+                    return Err(errno);
+                }
+            };
+            let locked = how == Copy::Unprivileged || m.flags.get() & flags::LOCKED != 0;
+            if locked {
+                let flags = &self.mount(copy).flags;
+                flags.set(flags.get() | flags::LOCKED);
+            }
+            self.attach(ns, copy, Path { mnt: onto, dentry: m.mountpoint.get() });
+            todo.extend(ns.mnt.children(child).rev().map(|below| (below, copy)));
         }
         Ok(root)
+    }
+
+    /// What is mounted at and below `from`, the newest first, each with `copy`, the mount that its copy goes onto.
+    fn children_below(&self, ns: &Namespace, from: Path, copy: Handle) -> Vec<(Handle, Handle)> {
+        let below = |&child: &Handle| self.store.is_subdir(self.mount(child).mountpoint.get(), from.dentry);
+        ns.mnt.children(from.mnt).rev().filter(below).map(|child| (child, copy)).collect()
     }
 
     pub(crate) fn has_locked_children(&self, ns: &Namespace, from: Path) -> bool {

@@ -3,6 +3,7 @@
 use crate::base::errno::{Errno, Result};
 use crate::dcache::store::Namespace;
 use crate::tmpfs::pages::PAGE_SIZE;
+use rcuwalk_sync::Budget;
 
 /// So many percent of the memory there is, in pages: of the limit that the file system was built with, or of what the machine has.
 ///
@@ -12,12 +13,19 @@ use crate::tmpfs::pages::PAGE_SIZE;
 ///
 /// Kernel: mm/shmem.c `shmem_parse_one()`.
 pub(crate) fn pages_of_percent(ns: &Namespace, percent: u64) -> Result<u64> {
-    let total = match &ns.mnt.memory {
-        Some(memory) => memory.limit(),
-        None => machine().ok_or(Errno::EIO)?,
-    };
+    let total = total(ns.mnt.memory.as_deref()).ok_or(Errno::EIO)?;
     let bytes = u128::from(total) * u128::from(percent) / 100;
     Ok(u64::try_from(bytes.div_ceil(PAGE_SIZE as u128)).unwrap_or(u64::MAX))
+}
+
+/// Half of the memory there is, in pages; `None` if that cannot be known. Kernel: mm/shmem.c `shmem_default_max_blocks()`.
+pub(crate) fn half(limit: Option<&Budget>) -> Option<u64> {
+    total(limit).map(|bytes| bytes / PAGE_SIZE as u64 / 2)
+}
+
+/// Bytes of memory there are: the limit that the file system was built with, or what the machine has.
+fn total(limit: Option<&Budget>) -> Option<u64> {
+    limit.map_or_else(machine, |limit| Some(limit.limit()))
 }
 
 /// Bytes of memory that the running machine has.

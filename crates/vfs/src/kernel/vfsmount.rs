@@ -271,6 +271,48 @@ impl Kernel {
         path
     }
 
+    /// The path of `at` as seen from `root`, and whether it lies at or below that; else it is that from the top. No more names are
+    /// gone through once they have `limit` bytes. Nothing is renamed under the lock, so the names belong together.
+    ///
+    /// Kernel: fs/d_path.c `prepend_path()`.
+    pub(crate) fn prepend_path(
+        &self,
+        _: &Namespace,
+        mut at: Path,
+        root: Path,
+        limit: usize,
+    ) -> (Vec<u8>, bool) {
+        let store = &self.store;
+        let (mut names, mut bytes) = (Vec::new(), 0);
+        while at != root && bytes < limit {
+            let m = self.mount(at.mnt);
+            if at.dentry == m.root.get() {
+                if m.parent.get() == 0 {
+                    break;
+                }
+                at = m.place();
+                continue;
+            }
+            let parent = store.dentry(at.dentry).parent.get();
+            if parent == at.dentry {
+                break;
+            }
+            let name = store.d_name(at.dentry);
+            bytes += 1 + name.len();
+            names.push(name);
+            at.dentry = parent;
+        }
+        let mut path = Vec::with_capacity(bytes.max(1));
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        (path, at == root)
+    }
+
     /// Whether `path` lies at or below `root`, across mounts. Kernel: fs/namespace.c `is_path_reachable()`.
     pub(crate) fn is_path_reachable(&self, _: &Namespace, path: Path, root: Path) -> bool {
         let (mut mnt, mut dentry) = (path.mnt, path.dentry);

@@ -16,6 +16,7 @@ use crate::base::errno::{Errno, Result};
 use crate::base::table::Table;
 use crate::cred::userns::{IdView, MountIdmap, UserNamespace};
 use crate::tmpfs::ispace::InodeSpace;
+use crate::tmpfs::options::ShownOptions;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::lock::RwLock;
 use rcuwalk_sync::{
@@ -91,8 +92,14 @@ pub(crate) mod flags {
     pub(crate) const SB_SYNCHRONOUS: u32 = 1 << 10;
     /// With mandatory locks, as statfs says; there are none.
     pub(crate) const SB_MANDLOCK: u32 = 1 << 20;
+    /// Directories are written to at once, as statmount says.
+    pub(crate) const SB_DIRSYNC: u32 = 1 << 21;
+    /// Times are written late, as statmount says.
+    pub(crate) const SB_LAZYTIME: u32 = 1 << 22;
+    /// What a remount of the file system replaces. Kernel: `MS_RMT_MASK`.
+    pub(crate) const SB_REMOUNTABLE: u32 = SB_RDONLY | SB_SYNCHRONOUS | SB_MANDLOCK | SB_LAZYTIME;
     /// What is said when a file system is mounted.
-    pub(crate) const SB_SETTABLE: u32 = SB_RDONLY | SB_SYNCHRONOUS | SB_MANDLOCK;
+    pub(crate) const SB_SETTABLE: u32 = SB_REMOUNTABLE | SB_DIRSYNC;
     pub(crate) const SB: u32 = SB_SETTABLE | SB_NODEV;
     /// Checks tell what they do ([`crate::kernel::trace`]).
     pub(crate) const RECORDED: u32 = 1 << 11;
@@ -128,6 +135,9 @@ pub(crate) const ROOT_SB: u32 = 1;
 
 /// The mount namespace that every fresh task is in.
 pub(crate) const INIT_MNT_NS: u32 = 1;
+
+/// The id of the first mount. None is as small as an id that is used again. Kernel: `MNT_UNIQUE_ID_OFFSET` and one.
+pub(crate) const FIRST_MNT_ID: u64 = (1 << 31) + 1;
 
 /// The most mounts there can be, in all mount namespaces: more are `ENOSPC`. A single namespace has `fs.mount-max`.
 const MAX_MOUNTS: u32 = if MODELLED { 1 << 4 } else { 1 << 20 };
@@ -219,10 +229,36 @@ pub(crate) struct MountState {
 
 /// See [`MountState`].
 #[derive(Debug)]
-struct NamespaceInfo {
-    user_ns: Arc<UserNamespace>,
-    /// Mounts in it. Kernel: `mnt_namespace.nr_mounts`.
-    mounts: u64,
+pub(crate) struct NamespaceInfo {
+    pub(crate) user_ns: Arc<UserNamespace>,
+    /// Its first mount, which all others are on.
+    pub(crate) root: Handle,
+    /// Mounts in it, by id. Kernel: `mnt_namespace.mounts`.
+    pub(crate) mounts: BTreeMap<u64, Handle>,
+}
+
+/// What mount(2) was told to mount, as statmount(2) shows it; counted as memory. Kernel: `mount.mnt_devname`.
+#[derive(Debug)]
+pub(crate) struct Source {
+    bytes: Box<[u8]>,
+    memory: Option<Arc<Budget>>,
+}
+
+impl Source {
+    /// What a mount without a source says.
+    pub(crate) const NONE: &'static [u8] = b"none";
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.release(self.bytes.len() as u64);
+        }
+    }
 }
 
 /// See [`MountState`].
@@ -233,6 +269,7 @@ struct MountInfo {
     /// When it came to its parent.
     came: u64,
     propagation: Propagation,
+    source: Option<Arc<Source>>,
 }
 
 /// How a mount propagates.
@@ -269,6 +306,8 @@ pub(crate) struct SuperBlock {
     pub(crate) budget: Arc<PageBudget>,
     /// Inodes and extended attributes there may be.
     pub(crate) space: Arc<InodeSpace>,
+    /// The options it was mounted with.
+    pub(crate) options: ShownOptions,
 }
 
 impl Nodes for MountTable {
@@ -309,7 +348,7 @@ impl MountTable {
             supers: Table::default(),
             devs: BTreeSet::new(),
             namespaces: HashMap::new(),
-            next_id: 1 << 31,
+            next_id: FIRST_MNT_ID,
             next_ns: INIT_MNT_NS,
             next_group: 1,
             next_child: 0,
@@ -379,6 +418,30 @@ impl MountState {
 
     fn info_mut(&mut self, mnt: Handle) -> Option<&mut MountInfo> {
         self.info.get_mut(mnt as usize)?.as_mut()
+    }
+
+    /// Counts and keeps a source of a mount.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new_source(&self, bytes: &[u8]) -> Result<Arc<Source>> {
+        let memory = self.memory.clone();
+        if memory.as_ref().is_some_and(|memory| !memory.charge(bytes.len() as u64)) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(Arc::new(Source { bytes: bytes.into(), memory }))
+    }
+
+    /// The source of a mount; `None` is [`Source::NONE`].
+    pub(crate) fn source(&self, mnt: Handle) -> Option<&Arc<Source>> {
+        self.info(mnt)?.source.as_ref()
+    }
+
+    pub(crate) fn set_source(&mut self, mnt: Handle, source: Option<Arc<Source>>) {
+        if let Some(info) = self.info_mut(mnt) {
+            info.source = source;
+        }
     }
 
     /// A mount that is attached nowhere and propagates nothing.
@@ -472,7 +535,7 @@ impl MountState {
     }
 
     /// The mounts attached to this one, the oldest first.
-    pub(crate) fn children(&self, mnt: Handle) -> impl Iterator<Item = Handle> {
+    pub(crate) fn children(&self, mnt: Handle) -> impl DoubleEndedIterator<Item = Handle> {
         self.info(mnt).into_iter().flat_map(|info| info.children.values().copied())
     }
 
@@ -527,25 +590,31 @@ impl MountState {
         list
     }
 
-    /// A number for a new mount namespace.
-    pub(crate) fn new_ns(&mut self, user_ns: &Arc<UserNamespace>) -> u32 {
+    /// A number for a new mount namespace, whose first mount is `root`.
+    pub(crate) fn new_ns(&mut self, user_ns: &Arc<UserNamespace>, root: Handle) -> u32 {
         self.next_ns += 1;
-        self.add_ns(self.next_ns, user_ns);
+        self.add_ns(self.next_ns, user_ns, root);
         self.next_ns
     }
 
-    pub(crate) fn add_ns(&mut self, number: u32, user_ns: &Arc<UserNamespace>) {
-        self.namespaces.insert(number, NamespaceInfo { user_ns: Arc::clone(user_ns), mounts: 0 });
+    pub(crate) fn add_ns(&mut self, number: u32, user_ns: &Arc<UserNamespace>, root: Handle) {
+        let info = NamespaceInfo { user_ns: Arc::clone(user_ns), root, mounts: BTreeMap::new() };
+        self.namespaces.insert(number, info);
     }
 
-    /// Counts a mount that leaves the namespace of number `old` for that of number `new`; 0 is none.
-    pub(crate) fn move_to_ns(&mut self, old: u32, new: u32) {
+    /// A mount with this id leaves the namespace of number `old` for that of number `new`; 0 is none.
+    pub(crate) fn move_to_ns(&mut self, (id, mnt): (u64, Handle), old: u32, new: u32) {
         if let Some(old) = self.namespaces.get_mut(&old) {
-            old.mounts -= 1;
+            old.mounts.remove(&id);
         }
         if let Some(new) = self.namespaces.get_mut(&new) {
-            new.mounts += 1;
+            new.mounts.insert(id, mnt);
         }
+    }
+
+    /// The mount namespace of this number, if there still is one. Those of detached trees are none.
+    pub(crate) fn namespace(&self, number: u32) -> Option<&NamespaceInfo> {
+        self.namespaces.get(&number)
     }
 
     /// Nobody is in a mount namespace any more, and its mounts are gone.
@@ -560,7 +629,7 @@ impl MountState {
 
     /// How many mounts there are in a mount namespace.
     pub(crate) fn mounts_in(&self, number: u32) -> u64 {
-        self.namespaces.get(&number).map_or(0, |info| info.mounts)
+        self.namespaces.get(&number).map_or(0, |info| info.mounts.len() as u64)
     }
 
     /// A number for a new peer group.
@@ -608,7 +677,19 @@ impl MountState {
         let budget = Arc::new(budget.counted(self.memory.clone()));
         let space = Arc::new(space.counted(self.memory.clone()));
         let mounts = BTreeSet::new();
-        let new = SuperBlock { root: 0, dev, user_ns, next_ino: 1, flags, fastperm, mounts, budget, space };
+        let options = ShownOptions::default();
+        let new = SuperBlock {
+            root: 0,
+            dev,
+            user_ns,
+            next_ino: 1,
+            flags,
+            fastperm,
+            mounts,
+            budget,
+            space,
+            options,
+        };
         let sb = self.supers.insert(new)?;
         self.devs.insert(dev);
         Ok(sb)

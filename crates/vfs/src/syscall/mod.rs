@@ -210,6 +210,8 @@ calls! {
     439 FACCESSAT2 faccessat2 "faccessat2(2)";
     442 MOUNT_SETATTR mount_setattr "mount_setattr(2)";
     452 FCHMODAT2 fchmodat2 "fchmodat2(2)";
+    457 STATMOUNT statmount "statmount(2)";
+    458 LISTMOUNT listmount "listmount(2)";
     463 SETXATTRAT setxattrat "setxattrat(2)";
     464 GETXATTRAT getxattrat "getxattrat(2)";
     465 LISTXATTRAT listxattrat "listxattrat(2)";

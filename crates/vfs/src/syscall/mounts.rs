@@ -2,8 +2,11 @@
 
 use super::{Answer, Call, done, fd};
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::ListmountFlags;
 use crate::base::uapi::{AT_EMPTY_PATH, AT_RECURSIVE, MOUNT_ATTR_IDMAP, PATH_MAX};
 use crate::calls::namespace::MountAttr;
+use crate::calls::statmount::{MntIdReq, STRINGS, Statmount};
+use crate::task::Task;
 
 /// Bytes of the options of mount(2).
 const PAGE: usize = 4096;
@@ -43,8 +46,7 @@ impl Call<'_> {
         let source = self.mount_string(0)?;
         let data = self.mount_options()?;
         let target = self.name(1);
-        let source = source.unwrap_or_default();
-        done(self.task.mount_type(&source, &target, fstype.as_deref(), self.args[3], &data))
+        done(self.task.mount_type(source.as_deref(), &target, fstype.as_deref(), self.args[3], &data))
     }
 
     pub(super) fn pivot_root(&mut self) -> Answer {
@@ -124,6 +126,69 @@ impl Call<'_> {
     pub(super) fn move_mount(&mut self) -> Answer {
         let (from, to) = (self.name(1), self.name(3));
         done(self.task.move_mount(self.int(0), &from, self.int(2), &to, self.uint(4)))
+    }
+
+    /// A `struct mnt_id_req`, and the last of its words that says what is wanted.
+    ///
+    /// Kernel: fs/namespace.c `copy_mnt_id_req()`.
+    fn mnt_id_req(&mut self) -> Result<(MntIdReq, u64)> {
+        const MNT_ID_REQ_SIZE_VER0: u64 = 24;
+        let size = u64::from(u32::from_ne_bytes(self.get(self.args[0])?));
+        if size > PAGE as u64 {
+            return Err(Errno::E2BIG);
+        }
+        if size < MNT_ID_REQ_SIZE_VER0 {
+            return Err(Errno::EINVAL);
+        }
+        let [head, mnt_id, param, mnt_ns_id] = self.extensible(self.args[0], size)?;
+        let fd = (head >> 32) as i32;
+        let req = MntIdReq::from(mnt_id).with_mnt_ns_id(mnt_ns_id);
+        Ok((req.with_mnt_ns_fd((fd != 0).then_some(fd)), param))
+    }
+
+    /// Kernel: fs/namespace.c `statmount()`.  Differs: where there is text to be told, but none there, and the buffer has no room for
+    /// it, the kernel writes a NUL behind the buffer.
+    pub(super) fn statmount(&mut self) -> Answer {
+        if self.uint(3) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (req, mask) = self.mnt_id_req()?;
+        let ns = self.task.statmount_ns(req)?;
+        let (buf, room) = (self.args[1], self.args[2]);
+        if !self.mem.access_ok(buf, room) {
+            return Err(Errno::EFAULT);
+        }
+        let asks_text = mask & STRINGS != 0;
+        if asks_text && room == Statmount::SIZE as u64 {
+            return Err(Errno::EOVERFLOW);
+        }
+        let mut bytes = self.task.do_statmount(ns, req.mnt_id, mask)?.to_bytes();
+        let has_text = bytes.len() > Statmount::SIZE + 1;
+        if has_text && bytes.len() as u64 > room {
+            return Err(Errno::EOVERFLOW);
+        }
+        // The empty text.
+        bytes.resize(bytes.len().max(Statmount::SIZE + usize::from(asks_text)), 0);
+        let told = bytes.len() - Statmount::SIZE + Statmount::SIZE.min(room as usize);
+        bytes[..4].copy_from_slice(&(told as u32).to_ne_bytes());
+        bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        self.put(1, &bytes)
+    }
+
+    /// Kernel: fs/namespace.c `listmount()`.
+    pub(super) fn listmount(&mut self) -> Answer {
+        let flags = ListmountFlags::from(self.uint(3));
+        let room = usize::try_from(self.args[2]).unwrap_or(usize::MAX);
+        Task::check_listmount(flags, room)?;
+        if !self.mem.access_ok(self.args[1], room as u64 * 8) {
+            return Err(Errno::EFAULT);
+        }
+        let (req, last_mnt_id) = self.mnt_id_req()?;
+        let ids = self.task.do_listmount(req, last_mnt_id, room, flags)?;
+        if !ids.is_empty() {
+            self.put(1, ids.iter().map(|id| id.to_ne_bytes()).collect::<Vec<_>>().as_flattened())?;
+        }
+        Ok(ids.len() as i64)
     }
 
     pub(super) fn unshare(&mut self) -> Answer {

@@ -395,7 +395,6 @@ impl Task {
     /// Kernel: fs/d_path.c `getcwd()`.
     pub fn getcwd(&self) -> Result<Vec<u8>> {
         let store = &self.kernel.store;
-        // Nothing is renamed under the lock, so the names belong together.
         let ns = store.lock();
         let (root, pwd) = (self.fs.fs.peek(Place::Root), self.fs.fs.peek(Place::Pwd));
         // The root of a file system has no name either, but was not removed.
@@ -403,38 +402,11 @@ impl Task {
         if !is_root && !store.see(pwd.dentry).meta.is_hashed() {
             return Err(Errno::ENOENT);
         }
-        let (mut names, mut bytes) = (Vec::new(), 0);
-        let mut at = pwd;
         // However deep it lies, no more names are gone through than fit.
-        while at != root && bytes < PATH_MAX {
-            let m = self.kernel.mount(at.mnt);
-            if at.dentry == m.root.get() {
-                if m.parent.get() == 0 {
-                    break;
-                }
-                at = m.place();
-                continue;
-            }
-            let parent = store.dentry(at.dentry).parent.get();
-            if parent == at.dentry {
-                break;
-            }
-            let name = store.d_name(at.dentry);
-            bytes += 1 + name.len();
-            names.push(name);
-            at.dentry = parent;
-        }
+        let (mut path, below) = self.kernel.prepend_path(&ns, pwd, root, PATH_MAX);
         drop(ns);
-        if bytes >= PATH_MAX {
-            return Err(Errno::ENAMETOOLONG);
-        }
-        let mut path = if at == root { Vec::new() } else { b"(unreachable)".to_vec() };
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if names.is_empty() {
-            path.push(b'/');
+        if !below {
+            path.splice(..0, *b"(unreachable)");
         }
         if path.len() >= PATH_MAX { Err(Errno::ENAMETOOLONG) } else { Ok(path) }
     }

@@ -2,4 +2,5 @@
 //! that they are counted in.
 
 pub(crate) mod ispace;
+pub(crate) mod options;
 pub(crate) mod pages;

@@ -242,7 +242,7 @@ impl<'a> Loader<'a> {
         if let Some(idmap) = &new.idmap {
             kernel.set_idmap(&self.ns, mnt, idmap)?;
         }
-        kernel.mount(mnt).ns.set(mount::INIT_MNT_NS);
+        kernel.set_mount_ns(&mut self.ns, mnt, mount::INIT_MNT_NS);
         kernel.attach(&mut self.ns, mnt, Path { mnt: on.0, dentry: at.0 });
         Ok((MountId(mnt), NodeId(root, sb)))
     }

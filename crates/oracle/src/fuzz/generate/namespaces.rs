@@ -22,6 +22,10 @@ impl Generator {
             flags: MountFlags(flags),
             data: Mem::Bytes(data.to_vec()),
         };
+        // What the first mount was mounted with, and where it comes from, is each world's own.
+        if self.file_system == FileSystem::Tmpfs && self.rng.chance(8) {
+            return self.statmount();
+        }
         match self.rng.below(24) {
             20 | 21 => self.open_tree(),
             22 | 23 => self.move_mount(),
@@ -67,6 +71,20 @@ impl Generator {
                 Op::MountSetattr { dirfd: Fd::CWD, path: self.path(Want::Dir), flags: AtFlags(0), attr }
             }
         }
+    }
+
+    fn statmount(&mut self) -> Op {
+        let (dirfd, path) = self.at(Want::Dir);
+        let id = *self.rng.pick(&[0, 0, 0, 0, -1, 5]);
+        let of = MountRequest { dirfd, path, id, ..MountRequest::default() };
+        if self.rng.chance(60) {
+            let mask = StatmountMask(
+                self.some_of(&[1, 2, 2, 4, 8, 0x10, 0x20, 0x40, 0x100, 0x1000, 0x2000, 0x4000]),
+            );
+            return Op::Statmount { of, mask, room: Int(65536), flags: Int(0) };
+        }
+        let (after, room) = (Mem::Null, Int(*self.rng.pick(&[1000, 1000, 3])));
+        Op::Listmount { of, after, after_id: Int(0), room, flags: ListmountFlags(self.some_of(&[1])) }
     }
 
     pub(super) fn open_tree(&mut self) -> Op {
