@@ -704,14 +704,14 @@ int rcuwalk_open_tree_attr(rcuwalk_handle task,
 int rcuwalk_statmount(rcuwalk_handle task,
                       const void *req,
                       void *buffer,
-                      uintptr_t size,
+                      size_t size,
                       unsigned int flags);
 
 // listmount(2); `req` is a struct mnt_id_req.
 int64_t rcuwalk_listmount(rcuwalk_handle task,
                           const void *req,
                           uint64_t *mnt_ids,
-                          uintptr_t count,
+                          size_t count,
                           unsigned int flags);
 
 // move_mount(2).
