@@ -241,7 +241,8 @@ impl Task {
     /// `last_mnt_id` is no id), `EBADF`; `ENOENT` (no such namespace, or another one by id without `CAP_SYS_ADMIN` over it; no such mount);
     /// `EPERM` (as [`statmount`](Self::statmount)).
     ///
-    /// Kernel: fs/namespace.c `listmount()`.  Differs: after every 1,024 mounts it lets others change mounts.
+    /// Kernel: fs/namespace.c `listmount()`.  Differs: after every 1,024 mounts it lets others change mounts; of the copies
+    /// that one mount makes on several others by propagation, another one may be the oldest.
     ///
     /// ```
     /// use rcuwalk::{Cred, Vfs, uapi::*};
