@@ -28,7 +28,7 @@ pub struct ArchiveOptions {
     /// Keep the contents of regular files, not only their sizes.
     pub contents: bool,
     /// Keep at least the contents of the files that say who the users, groups and services of the tree are, for
-    /// [`Files`](crate::Files).
+    /// [`Files`].
     pub databases: bool,
     /// Keep extended attributes: ACLs, file capabilities and all others that setxattr would take.
     pub xattrs: bool,
