@@ -20,7 +20,6 @@ impl Kernel {
         pending: &mut Pending,
         copies: &mut Vec<(Handle, Path)>,
     ) -> Result<()> {
-        let whole: HashSet<Handle> = ns.mnt.subtree(mnt).into_iter().collect();
         // (group, what its members get a copy of, the member that has it already)
         let mut todo = vec![(ns.mnt.propagation(at.mnt).shared, mnt, at.mnt)];
         while let Some((group, source, done)) = todo.pop() {
@@ -33,7 +32,7 @@ impl Kernel {
                 let first = peer || of.shared == 0 || !told.contains(&of.shared);
                 let attached = m.ns.get() != 0 && !is_anonymous(m.ns.get());
                 let visible = attached && self.store.is_subdir(at.dentry, m.root.get());
-                if to == done || whole.contains(&to) || !first || !visible {
+                if to == done || !first || !visible {
                     continue;
                 }
                 let how = if peer { Copy::Bind } else { Copy::Slave { shared: of.shared != 0 } };
