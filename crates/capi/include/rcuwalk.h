@@ -701,11 +701,7 @@ int rcuwalk_open_tree_attr(rcuwalk_handle task,
                            size_t size);
 
 // statmount(2); `req` is a struct mnt_id_req.
-int rcuwalk_statmount(rcuwalk_handle task,
-                      const void *req,
-                      void *buffer,
-                      size_t size,
-                      unsigned int flags);
+int rcuwalk_statmount(rcuwalk_handle task, const void *req, void *buffer, size_t size, unsigned int flags);
 
 // listmount(2); `req` is a struct mnt_id_req.
 int64_t rcuwalk_listmount(rcuwalk_handle task,
