@@ -752,17 +752,41 @@ def _getcwd(task, call):
     return task.getcwdb()
 
 
-def _preadv2(task, call):
-    if not all(isinstance(size, int) and size >= 0 for size in call["buffers"]):
+def _filled(call, read):
+    """What `read` puts into buffers of the sizes that the call names."""
+    if not all(isinstance(size, int) and 0 <= size < 1 << 32 for size in call["buffers"]):
         raise Skip(DECLINED["memory"])
     buffers = [bytearray(size) for size in call["buffers"]]
-    read = task.preadv(call["fd"], buffers, call.get("offset", -1), word(call.get("flags", 0)))
-    return b"".join(buffers)[:read]
+    count = read(buffers)
+    return b"".join(buffers)[:count]
+
+
+def _preadv2(task, call):
+    offset, flags = call.get("offset", -1), word(call.get("flags", 0))
+    return _filled(call, lambda buffers: task.preadv(call["fd"], buffers, offset, flags))
 
 
 def _pwritev2(task, call):
-    pieces = [data(piece) for piece in call["data"]]
-    return task.pwritev(call["fd"], pieces, call.get("offset", -1), word(call.get("flags", 0)))
+    return task.pwritev(call["fd"], _pieces(call), call.get("offset", -1), word(call.get("flags", 0)))
+
+
+def _pieces(call):
+    return [data(piece) for piece in call["data"]]
+
+
+def _position(call):
+    if call["offset"] == -1:
+        raise Skip("-1 is the position to os.preadv and os.pwritev, as to preadv2")
+    return call["offset"]
+
+
+def _preadv(task, call):
+    return _filled(call, lambda buffers: task.preadv(call["fd"], buffers, _position(call)))
+
+
+def _copy_file_range(task, call):
+    offsets = call.get("from_offset"), call.get("to_offset")
+    return task.copy_file_range(call["from"], call["to"], call["length"], *offsets)
 
 
 def _ids(*names):
@@ -773,6 +797,8 @@ CALLS = {
     "bytes": {
         "read": _read,
         "pread": lambda t, c: t.pread(c["fd"], _count(c), c["offset"]),
+        "readv": lambda t, c: _filled(c, lambda buffers: t.readv(c["fd"], buffers)),
+        "preadv": _preadv,
         "preadv2": _preadv2,
         "readlink": _readlink,
         "readlinkat": _readlink,
@@ -797,6 +823,9 @@ CALLS = {
     "number": {
         "write": lambda t, c: t.write(c["fd"], data(c["data"])),
         "pwrite": lambda t, c: t.pwrite(c["fd"], data(c["data"]), c["offset"]),
+        "writev": lambda t, c: t.writev(c["fd"], _pieces(c)),
+        "pwritev": lambda t, c: t.pwritev(c["fd"], _pieces(c), _position(c)),
+        "copy_file_range": _copy_file_range,
         "pwritev2": _pwritev2,
         "sendfile": lambda t, c: t.sendfile(c["to"], c["from"], c.get("offset"), c["length"]),
         "lseek": lambda t, c: t.lseek(c["fd"], c["offset"], word(c["whence"])),
@@ -1065,7 +1094,7 @@ class Row:
 
     def one(self, task, name, call):
         known = self.descriptors[name] | {"AT_FDCWD": AT_FDCWD}
-        for key in DESCRIPTORS + (("to", "from") if call["op"] == "sendfile" else ()):
+        for key in DESCRIPTORS + (("to", "from") if call["op"] in ("sendfile", "copy_file_range") else ()):
             if isinstance(dict.get(call, key), str):
                 call[key] = known[dict.get(call, key)]
         if isinstance(dict.get(call, "attr"), dict) and isinstance(call["attr"].get("userns"), str):
