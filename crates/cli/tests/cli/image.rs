@@ -179,7 +179,9 @@ impl Full {
 
 impl Drop for Full {
     fn drop(&mut self) {
-        umount(self.dir.path());
+        // A process that another test has just forked has the image open until it runs its program.
+        let umount = || Command::new("umount").arg(self.dir.path()).status().unwrap();
+        wait_until("the full file system is not busy", || umount().success());
     }
 }
 
