@@ -67,11 +67,11 @@ fn parse<'a, R: ReadRef<'a>>(data: R) -> Result<Elf, &'static str> {
     }
     let segments = header.program_headers(endian, data).map_err(|_| "its program headers make no sense")?;
     let size = data.len().map_err(|()| "it is too short")?;
-    let ends = |segment: &&ProgramHeader64<LittleEndian>| {
+    let is_cut_short = |segment: &ProgramHeader64<LittleEndian>| {
         let (offset, len) = segment.file_range(endian);
         segment.p_type(endian) == PT_LOAD && offset.checked_add(len).is_none_or(|end| end > size)
     };
-    if segments.iter().any(|segment| ends(&segment)) {
+    if segments.iter().any(is_cut_short) {
         return Ok(Elf::CutShort);
     }
     let Some(segment) = segments.iter().find(|segment| segment.p_type(endian) == PT_DYNAMIC) else {

@@ -40,11 +40,16 @@ pub(crate) struct Object {
 impl Object {
     /// What `$ORIGIN` stands for: the directory that it is in.
     fn origin(&self) -> &[u8] {
-        match self.path.iter().rposition(|&byte| byte == b'/') {
-            Some(0) => b"/",
-            Some(slash) => &self.path[..slash],
-            None => b".",
-        }
+        dir_of(&self.path)
+    }
+}
+
+/// The directory that a path leads into.
+pub(crate) fn dir_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => b"/",
+        Some(slash) => &path[..slash],
+        None => b".",
     }
 }
 

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::fix::fixes;
 use crate::identity::{Names, Subject};
 use crate::judge::{Reader, tell};
-use crate::ld_so::{Candidate, Family, Object, System, Wanted};
+use crate::ld_so::{Candidate, Family, Object, System, Wanted, dir_of};
 use crate::probe::{Place, Probe};
 use crate::report::{Deciding, Fix, Load, Text, Verdict, Verify, Walk};
 use crate::scene::{NodeIx, Scene, View, World};
@@ -56,6 +56,21 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
+    /// It is there, and nothing was walked to; the caller says what differs.
+    fn new(role: &'static str, name: &[u8], by: &[u8], path: Option<Vec<u8>>) -> Needed {
+        let (verdict, failure, walk, call) = (Verdict::Allowed, None, Way::Nowhere, None);
+        Needed { role, name: name.to_vec(), path, by: by.to_vec(), verdict, failure, walk, call }
+    }
+
+    /// A library that is in none of the directories that were searched.
+    fn missing(name: &[u8], by: &[u8], searched: &[String]) -> Needed {
+        let (needs, places) = (String::from_utf8_lossy(by), searched.join(", "));
+        let text = format!("the library that {needs} needs is not in {places}");
+        let deciding = Deciding { rule: "missing-library", path: Text(name.to_vec()), text };
+        let failure = Some((deciding, Errno::ENOENT));
+        Needed { verdict: Verdict::Denied, failure, ..Needed::new("library", name, by, None) }
+    }
+
     /// A capability that the new program may have could let it pass.
     fn may_be_overridden(&mut self) {
         if let Some((deciding, _)) =
@@ -235,16 +250,8 @@ impl Search<'_, '_> {
 
     /// Something that execve(2) itself comes to.
     fn started(&mut self, role: &'static str, walk: usize, path: &[u8], by: &[u8]) {
-        self.loading.needed.push(Needed {
-            role,
-            name: path.to_vec(),
-            path: Some(path.to_vec()),
-            by: by.to_vec(),
-            verdict: Verdict::Allowed,
-            failure: None,
-            walk: Way::OfExec(walk),
-            call: None,
-        });
+        let walk = Way::OfExec(walk);
+        self.loading.needed.push(Needed { walk, ..Needed::new(role, path, by, Some(path.to_vec())) });
     }
 
     /// What the engine says to opening a path for reading.
@@ -294,16 +301,9 @@ impl Search<'_, '_> {
             }
             failure = Some((deciding, errno));
         }
-        self.loading.needed.push(Needed {
-            role: "script",
-            name: script.to_vec(),
-            path: Some(script.to_vec()),
-            by: interpreter.to_vec(),
-            verdict,
-            failure,
-            walk,
-            call: Some(Call::Open(script.to_vec(), O_RDONLY, 0)),
-        });
+        let call = Some(Call::Open(script.to_vec(), O_RDONLY, 0));
+        let needed = Needed::new("script", script, interpreter, Some(script.to_vec()));
+        self.loading.needed.push(Needed { verdict, failure, walk, call, ..needed });
         Ok(())
     }
 
@@ -382,28 +382,14 @@ impl Search<'_, '_> {
                 }
             };
             let (attempt, walk) = self.attempt(system.family, &path)?;
-            let mut needed = Needed {
-                role: "library",
-                name: name.to_vec(),
-                path: Some(path.clone()),
-                by: needs.clone(),
-                verdict: Verdict::Allowed,
-                failure: None,
-                walk,
-                call: Some(Call::Open(path.clone(), O_RDONLY, 0)),
-            };
+            let call = Some(Call::Open(path.clone(), O_RDONLY, 0));
+            let mut needed =
+                Needed { walk, call, ..Needed::new("library", name, &needs, Some(path.clone())) };
             match attempt {
                 Attempt::Loads(node, dynamic) => {
                     let host = self.probe.scene.nodes[node].object.host;
-                    // The same file under another name is not loaded again.
-                    match objects.iter_mut().find(|object| object.host == host) {
-                        Some(object) => object.names.push(name.to_vec()),
-                        None => {
-                            let names = vec![name.to_vec(), path.clone()];
-                            objects.push(Object { path, names, dynamic, by: Some(by), host });
-                            self.loading.needed.push(needed);
-                        }
-                    }
+                    let names = vec![name.to_vec(), path.clone()];
+                    self.take_in(objects, Object { path, names, dynamic, by: Some(by), host }, needed);
                     return Ok(());
                 }
                 Attempt::Unknown(text) => {
@@ -416,11 +402,7 @@ impl Search<'_, '_> {
                     return Ok(());
                 }
                 Attempt::Passed(deciding, errno) => {
-                    let dir = path
-                        .iter()
-                        .rposition(|&byte| byte == b'/')
-                        .map_or(&b"."[..], |at| &path[..at.max(1)]);
-                    let dir = String::from_utf8_lossy(dir).into_owned();
+                    let dir = String::from_utf8_lossy(dir_of(&path)).into_owned();
                     if !searched.contains(&dir) && !dir.contains("/glibc-hwcaps/") {
                         searched.push(dir);
                     }
@@ -431,39 +413,27 @@ impl Search<'_, '_> {
                 }
             }
         }
-        self.loading.needed.push(refused.unwrap_or_else(|| {
-            let text = format!(
-                "the library that {} needs is not in {}",
-                String::from_utf8_lossy(&needs),
-                searched.join(", ")
-            );
-            let deciding = Deciding { rule: "missing-library", path: Text(name.to_vec()), text };
-            Needed {
-                role: "library",
-                name: name.to_vec(),
-                path: None,
-                by: needs.clone(),
-                verdict: Verdict::Denied,
-                failure: Some((deciding, Errno::ENOENT)),
-                walk: Way::Nowhere,
-                call: None,
-            }
-        }));
+        let missing = || Needed::missing(name, &needs, &searched);
+        self.loading.needed.push(refused.unwrap_or_else(missing));
         Ok(())
+    }
+
+    /// A library is loaded, unless the same file has been under another name.
+    fn take_in(&mut self, objects: &mut Vec<Object>, new: Object, needed: Needed) {
+        match objects.iter_mut().find(|object| object.host == new.host) {
+            Some(object) => object.names.push(needed.name),
+            None => {
+                objects.push(new);
+                self.loading.needed.push(needed);
+            }
+        }
     }
 
     /// Something about the libraries that is not known.
     fn unknown(&mut self, name: &[u8], by: &[u8], deciding: Deciding) {
-        self.loading.needed.push(Needed {
-            role: "library",
-            name: name.to_vec(),
-            path: Some(deciding.path.0.clone()),
-            by: by.to_vec(),
-            verdict: Verdict::Unknown,
-            failure: Some((deciding, Errno::ENOENT)),
-            walk: Way::Nowhere,
-            call: None,
-        });
+        let path = Some(deciding.path.0.clone());
+        let (verdict, failure) = (Verdict::Unknown, Some((deciding, Errno::ENOENT)));
+        self.loading.needed.push(Needed { verdict, failure, ..Needed::new("library", name, by, path) });
     }
 
     /// What the loader does with a file at `path`.

@@ -97,6 +97,13 @@ impl Drop for Dir {
     }
 }
 
+/// A fresh directory, and where the program goes; nothing if nothing can be tried here.
+fn ready() -> Option<(Dir, PathBuf)> {
+    let dir = (!unable()).then(Dir::new)?;
+    let program = dir.path("program");
+    Some((dir, program))
+}
+
 /// Whether the program starts, and runs to its end.
 fn starts(path: &Path, library_path: &str) -> bool {
     let mut command = Command::new("setpriv");
@@ -159,11 +166,7 @@ fn library<'a>(answer: &'a Answer, name: &str) -> &'a Load {
 
 #[test]
 fn libraries_are_read_and_mapped() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     dir.copy("built/main-rpath", "program", 0o711);
     dir.copy("built/libx-none.so", "a/libx.so", 0o644);
     dir.copy("built/liby.so", "a/liby.so", 0o644);
@@ -212,11 +215,7 @@ fn libraries_are_read_and_mapped() {
 
 #[test]
 fn a_file_that_is_no_library_ends_the_search_or_not() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     dir.cc(&format!(
         "{} -Wl,-rpath-link,built main.c built/libx-none.so -o program",
         dir.tags("runpath", "b").replace("/b", "/b:'$ORIGIN'/a")
@@ -247,11 +246,7 @@ fn a_file_that_is_no_library_ends_the_search_or_not() {
 
 #[test]
 fn the_environment_counts_as_far_as_it_is_given() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     dir.copy("built/main-none", "program", 0o755);
     dir.copy("built/libx-runpath.so", "b/libx.so", 0o644);
     dir.copy("built/liby.so", "c/liby.so", 0o644);
@@ -284,11 +279,7 @@ fn allowed_with(program: &Path, mode: u32, dir: &Dir) {
 
 #[test]
 fn the_cache_and_the_processor_choose() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     dir.copy("built/main-none", "program", 0o755);
     dir.copy("built/libx-runpath.so", "b/libx.so", 0o644);
     dir.copy("built/liby.so", "c/liby.so", 0o644);
@@ -334,10 +325,7 @@ fn the_cache_and_the_processor_choose() {
 
 #[test]
 fn scripts_are_read_by_their_interpreters() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
+    let Some((dir, _)) = ready() else { return };
     let script = dir.path("script");
     fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
     dir.chmod("script", 0o755);
@@ -358,11 +346,7 @@ fn scripts_are_read_by_their_interpreters() {
 
 #[test]
 fn what_needs_no_libraries_says_so() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     for options in ["-static", "-static-pie"] {
         dir.cc(&format!("{options} alone.c -o program"));
         let answer = allowed(&program);
@@ -414,11 +398,7 @@ fn musl_looks_by_rules_of_its_own() {
 
 #[test]
 fn what_is_cut_short_is_not_known_to_start() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
-    let program = dir.path("program");
+    let Some((dir, program)) = ready() else { return };
     let cut = |path: &Path| {
         let bytes = fs::read(path).unwrap();
         fs::write(path, &bytes[..bytes.len() / 4]).unwrap();
@@ -441,10 +421,7 @@ fn what_is_cut_short_is_not_known_to_start() {
 /// Programs and libraries at random places, with random permissions.
 #[test]
 fn random_programs_start_or_not() {
-    if unable() {
-        return;
-    }
-    let dir = Dir::new();
+    let Some((dir, _)) = ready() else { return };
     let seed = std::env::var("RCUWALK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     println!("RCUWALK_SEED={seed}");
     let mut rng = Rng::with_seed(seed);
