@@ -83,19 +83,19 @@ fn mnt_flags(ms: u64) -> u32 {
     mnt
 }
 
+/// `MOUNT_ATTR_*` and the flags of a mount that they stand for; those of access times and id maps are apart.
+pub(super) const ATTRIBUTES: [(u64, u32); 6] = [
+    (MOUNT_ATTR_RDONLY, flags::RDONLY),
+    (MOUNT_ATTR_NOSUID, flags::NOSUID),
+    (MOUNT_ATTR_NODEV, flags::NODEV),
+    (MOUNT_ATTR_NOEXEC, flags::NOEXEC),
+    (MOUNT_ATTR_NODIRATIME, flags::NODIRATIME),
+    (MOUNT_ATTR_NOSYMFOLLOW, flags::NOSYMFOLLOW),
+];
+
 /// The flags of a mount in mount_setattr(2)'s words, access times apart.
 fn attr_flags(attr: u64) -> u32 {
-    [
-        (MOUNT_ATTR_RDONLY, flags::RDONLY),
-        (MOUNT_ATTR_NOSUID, flags::NOSUID),
-        (MOUNT_ATTR_NODEV, flags::NODEV),
-        (MOUNT_ATTR_NOEXEC, flags::NOEXEC),
-        (MOUNT_ATTR_NODIRATIME, flags::NODIRATIME),
-        (MOUNT_ATTR_NOSYMFOLLOW, flags::NOSYMFOLLOW),
-    ]
-    .into_iter()
-    .filter(|(bit, _)| attr & bit != 0)
-    .fold(0, |all, (_, flag)| all | flag)
+    ATTRIBUTES.iter().filter(|(bit, _)| attr & bit != 0).fold(0, |all, (_, flag)| all | flag)
 }
 
 /// Whether a mount with locked flags may get these instead. Kernel: `can_change_locked_flags()`.

@@ -5,6 +5,8 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::flags::{ListmountFlags, StatmountFlags};
 use crate::base::uapi::*;
+use crate::calls::namespace::ATTRIBUTES;
+use crate::calls::tmpfs_options::SB_FLAGS;
 use crate::cred::userns::{IdExtent, IdKind, IdMap};
 use crate::dcache::store::Namespace;
 use crate::file::fs_struct::Place;
@@ -292,14 +294,10 @@ impl Task {
     /// Those of [`statmount`](Self::statmount) before the mount is looked for.
     pub(crate) fn statmount_ns(&self, req: MntIdReq) -> Result<u32> {
         let number = self.requested_ns(req)?;
-        self.may_see_ns(req, number).map(|()| number)
-    }
-
-    fn may_see_ns(&self, req: MntIdReq, number: u32) -> Result<()> {
         let ns = self.kernel.store.lock();
         let user_ns = ns.mnt.user_ns_of(number).ok_or(Errno::ENOENT)?;
         let foreign = req.mnt_ns_id != 0 && number != self.mnt_ns();
-        if foreign && !self.cred.ns_capable(user_ns, CAP_SYS_ADMIN) { Err(Errno::EPERM) } else { Ok(()) }
+        if foreign && !self.cred.ns_capable(user_ns, CAP_SYS_ADMIN) { Err(Errno::EPERM) } else { Ok(number) }
     }
 
     /// Kernel: fs/namespace.c `copy_mnt_id_req()`, `grab_requested_mnt_ns()`.
@@ -396,7 +394,8 @@ impl Task {
         if asks(STATMOUNT_SB_BASIC) {
             (stat.sb_dev_major, stat.sb_dev_minor) = (major(dev), minor(dev));
             stat.sb_magic = TMPFS_MAGIC;
-            stat.sb_flags = words(&SB_FLAGS, sb_flags) as u32;
+            // That there are mandatory locks is not told.
+            stat.sb_flags = words(&SB_FLAGS, sb_flags & !flags::SB_MANDLOCK) as u32;
         }
         if asks(STATMOUNT_FS_TYPE) {
             stat.fs_type = b"tmpfs".to_vec();
@@ -450,12 +449,11 @@ impl Task {
         room: usize,
         flags: ListmountFlags,
     ) -> Result<Vec<u64>> {
-        if req.mnt_id < FIRST_MNT_ID || last_mnt_id != 0 && last_mnt_id < FIRST_MNT_ID {
+        if last_mnt_id != 0 && last_mnt_id < FIRST_MNT_ID {
             return Err(Errno::EINVAL);
         }
-        let number = self.requested_ns(req)?;
-        self.may_see_ns(req, number)
-            .map_err(|errno| if errno == Errno::EPERM { Errno::ENOENT } else { errno })?;
+        let hidden = |errno| if errno == Errno::EPERM { Errno::ENOENT } else { errno };
+        let number = self.statmount_ns(req).map_err(hidden)?;
         let reverse = flags.contains(ListmountFlags::REVERSE);
         let start = (last_mnt_id != 0).then_some(last_mnt_id);
         let (mut ids, mut last) = (Vec::new(), start);
@@ -486,28 +484,9 @@ impl Task {
     }
 }
 
-/// Flags of a file system in statmount's words.
-const SB_FLAGS: [(u32, u64); 4] = [
-    (flags::SB_RDONLY, MS_RDONLY),
-    (flags::SB_SYNCHRONOUS, MS_SYNCHRONOUS),
-    (flags::SB_DIRSYNC, MS_DIRSYNC),
-    (flags::SB_LAZYTIME, MS_LAZYTIME),
-];
-
-/// Flags of a mount in mount_setattr(2)'s words, access times apart. Kernel: `mnt_to_attr_flags()`.
-const ATTRIBUTES: [(u32, u64); 7] = [
-    (flags::RDONLY, MOUNT_ATTR_RDONLY),
-    (flags::NOSUID, MOUNT_ATTR_NOSUID),
-    (flags::NODEV, MOUNT_ATTR_NODEV),
-    (flags::NOEXEC, MOUNT_ATTR_NOEXEC),
-    (flags::NODIRATIME, MOUNT_ATTR_NODIRATIME),
-    (flags::NOSYMFOLLOW, MOUNT_ATTR_NOSYMFOLLOW),
-    (flags::IDMAPPED, MOUNT_ATTR_IDMAP),
-];
-
 /// The words of the flags that are set.
-fn words(table: &[(u32, u64)], flags: u32) -> u64 {
-    table.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |all, (_, word)| all | word)
+fn words(table: &[(u64, u32)], flags: u32) -> u64 {
+    table.iter().filter(|(_, flag)| flags & flag != 0).fold(0, |all, (word, _)| all | word)
 }
 
 impl Kernel {
@@ -523,7 +502,8 @@ impl Kernel {
             atime if atime & flags::NOATIME != 0 => MOUNT_ATTR_NOATIME,
             _ => MOUNT_ATTR_RELATIME,
         };
-        stat.mnt_attr = words(&ATTRIBUTES, set) | atime;
+        let idmapped = if set & flags::IDMAPPED != 0 { MOUNT_ATTR_IDMAP } else { 0 };
+        stat.mnt_attr = words(&ATTRIBUTES, set) | idmapped | atime;
         let of = ns.mnt.propagation(mnt);
         (stat.mnt_peer_group, stat.mnt_master) = (of.shared.into(), of.master.into());
         let kinds = [(of.shared != 0, MS_SHARED), (of.master != 0, MS_SLAVE), (of.unbindable, MS_UNBINDABLE)];

@@ -149,18 +149,18 @@ impl TmpfsOptions {
     }
 }
 
+/// `MS_*` and the flags of a file system that they stand for.
+pub(super) const SB_FLAGS: [(u64, u32); 5] = [
+    (MS_RDONLY, flags::SB_RDONLY),
+    (MS_SYNCHRONOUS, flags::SB_SYNCHRONOUS),
+    (MS_MANDLOCK, flags::SB_MANDLOCK),
+    (MS_DIRSYNC, flags::SB_DIRSYNC),
+    (MS_LAZYTIME, flags::SB_LAZYTIME),
+];
+
 /// What mount(2) asks of a file system as a whole.
 fn sb_flags(ms: u64) -> u32 {
-    [
-        (MS_RDONLY, flags::SB_RDONLY),
-        (MS_SYNCHRONOUS, flags::SB_SYNCHRONOUS),
-        (MS_MANDLOCK, flags::SB_MANDLOCK),
-        (MS_DIRSYNC, flags::SB_DIRSYNC),
-        (MS_LAZYTIME, flags::SB_LAZYTIME),
-    ]
-    .into_iter()
-    .filter(|(bit, _)| ms & bit != 0)
-    .fold(0, |all, (_, flag)| all | flag)
+    SB_FLAGS.iter().filter(|(bit, _)| ms & bit != 0).fold(0, |all, (_, flag)| all | flag)
 }
 
 /// The options one by one. A comma before a digit is part of one, as in a list of nodes. Kernel: `shmem_next_opt()`.
