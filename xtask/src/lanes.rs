@@ -118,7 +118,7 @@ fn end_all() {
 }
 
 /// The processes below `top` that run.
-fn descendants(top: i32) -> BTreeSet<i32> {
+pub(crate) fn descendants(top: i32) -> BTreeSet<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let stats = numbers.filter_map(|number| {

@@ -100,15 +100,12 @@ enum Task {
     },
     /// Takes one condition out of the engine's rules at a time, and expects a row, a test or a random call to notice
     ///
-    /// Permissions, walk, mounts, credentials, opening, directories, namespaces. One build, of a copy; the same seed takes the same
-    /// conditions. crates/vfs/tests/equivalent.toml names those that change no answer, with the reason.
+    /// Permissions, walk, mounts, credentials, opening, directories, namespaces: all conditions, with one build, of a copy.
+    /// crates/vfs/tests/equivalent.toml names those that change no answer, with the reason.
     Rules {
-        /// How many conditions
-        #[arg(long, value_name = "N", default_value_t = 200)]
-        sample: usize,
-        /// Which ones
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
+        /// Only those in files whose name contains this
+        #[arg(default_value = "")]
+        within: String,
         /// How many random calls are compared, twice, when rows and tests have not noticed
         #[arg(long, value_name = "N", default_value_t = rules::CALLS)]
         calls: u64,
@@ -245,7 +242,7 @@ fn run(task: Task) -> Outcome {
         Task::Model { shuttle: true, names, check } => models::shuttle(&names, check),
         Task::Model { names, check, .. } => models::model(&names, check),
         Task::Mutants { ids, check } => models::mutants(&ids, check),
-        Task::Rules { sample, seed, calls } => rules::run(sample, seed, calls),
+        Task::Rules { within, calls } => rules::run(&within, calls),
         Task::Crash { rounds } => stages::crash(rounds),
         Task::Miri => memory::miri(),
         Task::Asan => memory::asan(),

@@ -1,19 +1,21 @@
 //! One condition taken out of the engine's rules at a time: a row, a test or a random call must notice.
 //!
-//! A copy of the workspace is built once, with a switch at each place of a sample; a variable of the environment names the place
-//! that is off. `judge` tells the whole of it.
+//! A copy of the workspace is built once, with a switch at each condition; a variable of the environment names the one that is
+//! off. First, all rows, tests and random calls run with nothing off, and log for which conditions being off would make a difference.
+//! Then each condition is off for those programs alone that logged it, the quickest first. `judge` tells the whole of it.
 
 use crate::lanes;
 use crate::process::{self, Outcome, cargo, root, target_dir};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, geteuid};
 use serde::Deserialize;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 use syn::spanned::Spanned;
@@ -47,6 +49,28 @@ const COPY: &str = "rules/src";
 
 /// What names the place that is off, to the programs of the copy.
 const OFF: &str = "RCUWALK_RULE_OFF";
+
+/// What names the file to which the programs of the copy append the places that decide something.
+const LOG: &str = "RCUWALK_RULE_LOG";
+
+/// The switches' function, in the copy's `lib.rs`: whether the condition at a place holds, which `found` says, or `without` where
+/// the place is off. Each process logs a place once.
+const SWITCH: &str = r#"
+pub(crate) fn rule(n: usize, found: bool, without: bool) -> bool {
+    use std::{env::var, io::Write, sync::{LazyLock, atomic::{AtomicBool, Ordering}}};
+    static OFF: LazyLock<Option<usize>> = LazyLock::new(|| var("RCUWALK_RULE_OFF").ok()?.parse().ok());
+    static LOG: LazyLock<Option<String>> = LazyLock::new(|| var("RCUWALK_RULE_LOG").ok());
+    static LOGGED: [AtomicBool; 10_000] = [const { AtomicBool::new(false) }; 10_000];
+    if *OFF == Some(n) {
+        return without;
+    }
+    if found != without && let Some(log) = &*LOG && !LOGGED[n].swap(true, Ordering::Relaxed) {
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("the log");
+        log.write_all(format!("{n}\n").as_bytes()).expect("the log");
+    }
+    found
+}
+"#;
 
 /// Random calls that are compared, twice, with each place that rows and tests have not noticed.
 pub(crate) const CALLS: u64 = 20_000;
@@ -91,18 +115,19 @@ impl Site {
         format!("{}:{} {}: `{}` {what}", self.file, self.line, self.function, one_line(&self.text))
     }
 
-    /// The place with its switch, in as many lines.
-    fn switched(&self, number: usize) -> String {
-        let (text, off) = (&self.text, format!("crate::rule_is_off({number})"));
+    /// The place with its switch, in as many lines. `inner` is its text with the switches of the places in it; that of a statement
+    /// has lost its `?` and its semicolon.
+    fn switched(&self, number: usize, inner: &str) -> String {
+        let (rule, text) = (format!("crate::rule({number}, "), one_line(&self.text));
         match self.change {
-            Change::Holds => format!("({off} || ({text}))"),
-            Change::Fails => format!("(!{off} && ({text}))"),
+            Change::Holds => format!("{rule}{inner}, true)"),
+            Change::Fails => format!("{rule}{inner}, false)"),
             Change::Ignored => {
-                format!("{{ let tried = {}; if !{off} {{ tried?; }} }}", text.trim_end_matches('?'))
+                format!("{{ let tried = {inner}; if {rule}tried.is_err(), false) {{ tried?; }} }}")
             }
             Change::Moved => {
-                let (from, to) = comparison(text);
-                format!("(if {off} {{ {} }} else {{ {text} }})", one_line(&text.replacen(from, to, 1)))
+                let (from, to) = comparison(&text);
+                format!("{rule}{inner}, {})", text.replacen(from, to, 1))
             }
         }
     }
@@ -263,24 +288,6 @@ fn below(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     entries.into_iter().try_for_each(|entry| below(&entry, files))
 }
 
-/// `count` places that do not lie in each other; the same ones for the same seed.
-fn sample(mut all: Vec<Site>, count: usize, seed: u64) -> Vec<Site> {
-    fastrand::Rng::with_seed(seed).shuffle(&mut all);
-    let mut chosen: Vec<Site> = Vec::new();
-    while chosen.len() < count
-        && let Some(site) = all.pop()
-    {
-        let (start, end) = (site.range.start, site.range.end);
-        let apart =
-            |other: &Site| other.file != site.file || other.range.end <= start || end <= other.range.start;
-        if chosen.iter().all(apart) {
-            chosen.push(site);
-        }
-    }
-    chosen.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-    chosen
-}
-
 /// Copies the files of the workspace to `copy`, with switches.
 fn copy(sites: &BTreeMap<usize, Site>, copy: &Path) -> Result<(), String> {
     let mut list = Command::new("git");
@@ -302,25 +309,30 @@ fn copy(sites: &BTreeMap<usize, Site>, copy: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn with_switches(sites: &BTreeMap<usize, Site>, file: &str, mut text: String) -> String {
-    let mut here: Vec<_> = sites.iter().filter(|(_, site)| site.file == file).collect();
-    here.sort_by_key(|(_, site)| std::cmp::Reverse(site.range.start));
-    for (&number, site) in here {
-        // With its semicolon, where the switch is a statement.
-        let end = site.range.end + usize::from(site.change == Change::Ignored);
-        text.replace_range(site.range.start..end, &site.switched(number));
-    }
+fn with_switches(sites: &BTreeMap<usize, Site>, file: &str, text: String) -> String {
+    let mut here: Vec<_> =
+        sites.iter().filter(|(_, site)| site.file == file).map(|(n, site)| (*n, site)).collect();
+    here.sort_by_key(|(_, site)| (site.range.start, Reverse(site.range.end)));
+    let mut text = switched(&text, 0..text.len(), &here);
     if file == "lib.rs" {
-        let switch = format!(
-            "pub(crate) fn rule_is_off(n: u32) -> bool {{
-                static OFF: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
-                *OFF.get_or_init(|| std::env::var(\"{OFF}\").ok()?.parse().ok()) == Some(n)
-            }}"
-        );
         let forbids = "#![forbid(unsafe_code)]";
-        text = text.replacen(forbids, &format!("{forbids} #![allow(warnings)]"), 1) + &switch;
+        text = text.replacen(forbids, &format!("{forbids} #![allow(warnings)]"), 1) + SWITCH;
     }
     text
+}
+
+/// A part of a file with the switches of the places in it, which come in order, a place before those that lie in it.
+fn switched(text: &str, part: Range<usize>, mut places: &[(usize, &Site)]) -> String {
+    let (mut done, mut at) = (String::new(), part.start);
+    while let Some(((number, site), rest)) = places.split_first() {
+        let (start, end) = (site.range.start, site.range.end);
+        let statement = usize::from(site.change == Change::Ignored);
+        let (inner, after) = rest.split_at(rest.partition_point(|(_, other)| other.range.start < end));
+        done += &text[at..start];
+        done += &site.switched(*number, &switched(text, start..end - statement, inner));
+        (at, places) = (end + statement, after);
+    }
+    done + &text[at..part.end]
 }
 
 /// A program of the copy that may notice that a place is off.
@@ -330,37 +342,55 @@ struct Judge {
     args: Vec<String>,
     /// How long it takes with every condition in place.
     takes: Duration,
+    /// The places where it would make a difference if they were off.
+    decides: BTreeSet<usize>,
 }
 
 impl Judge {
+    /// Runs it with every condition in place, and learns what it takes and which places decide something.
+    fn learn(&mut self, log: &Path) -> Result<(), String> {
+        let begun = Instant::now();
+        if !self.succeeds((LOG, log.as_os_str()), Duration::MAX) {
+            return Err(format!("{}: fails with every condition in place", self.name));
+        }
+        self.takes = begun.elapsed();
+        let Ok(numbers) = fs::read_to_string(log) else { return Ok(()) };
+        self.decides = numbers.lines().filter_map(|number| number.parse().ok()).collect();
+        fs::remove_file(log).map_err(at(log))
+    }
+
     /// Whether it fails, or goes round in circles, with this place off.
-    fn notices(&self, number: Option<usize>) -> bool {
+    fn notices(&self, number: usize) -> bool {
+        let patience = 10 * self.takes + Duration::from_secs(10);
+        self.decides.contains(&number) && !self.succeeds((OFF, number.to_string().as_ref()), patience)
+    }
+
+    fn succeeds(&self, (variable, value): (&str, &OsStr), patience: Duration) -> bool {
         let mut command = Command::new(&self.program);
         command.args(&self.args).current_dir(target_dir(COPY)).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match number {
-            Some(number) => command.env(OFF, number.to_string()),
-            None => command.env_remove(OFF),
-        };
-        let patience =
-            if number.is_some() { 10 * self.takes + Duration::from_secs(20) } else { Duration::MAX };
-        let Ok(mut child) = command.spawn() else { return true };
+        let Ok(mut child) = command.env(variable, value).spawn() else { return false };
         let begun = Instant::now();
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return !status.success(),
-                Ok(None) if begun.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
+                Ok(Some(status)) => return status.success(),
+                Ok(None) if begun.elapsed() < patience => std::thread::sleep(Duration::from_millis(2)),
                 _ => break,
             }
         }
-        // With its children: it has a process group of its own.
-        let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
+        // Rows have process groups of their own. What has stopped starts no more of them, and has not lost its children.
+        let group = Pid::from_raw(child.id() as i32);
+        let _ = killpg(group, Signal::SIGSTOP);
+        for process in lanes::descendants(group.as_raw()) {
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+        let _ = killpg(group, Signal::SIGKILL);
         let _ = child.wait();
-        true
+        false
     }
 }
 
-/// Builds the copy. A place where a switch does not compile is left out of the sample.
+/// Builds the copy. A place where a switch does not compile is left out.
 fn build(sites: &mut BTreeMap<usize, Site>, calls: u64) -> Result<Vec<Judge>, String> {
     let (dir, target) = (target_dir(COPY), target_dir("rules/target"));
     let cargo = |args: &str| {
@@ -409,12 +439,21 @@ fn judges(oracle: &Path, tests: &str, calls: u64) -> Result<Vec<Judge>, String> 
         program: program.into(),
         args: args.split_whitespace().map(str::to_owned).collect(),
         takes: Duration::ZERO,
+        decides: BTreeSet::new(),
     };
-    let mut judges: Vec<Judge> = ["engine", "engine-ref", "syscall"]
-        .map(|backend| {
-            judge(format!("rows on {backend}"), oracle, &format!("rows --jobs 1 --backend {backend}"))
-        })
-        .into();
+    let mut topics = Vec::new();
+    let cases = root().join("cases");
+    below(&cases, &mut topics).map_err(at(&cases))?;
+    topics.retain(|topic| topic.extension().is_some_and(|extension| extension == "toml"));
+    let rows = |backend: &str, topic: &Path| {
+        let args = format!("rows --jobs 1 --patience 10 --backend {backend} --topic");
+        let topic = topic.file_stem().unwrap_or_default().to_string_lossy();
+        judge(format!("rows on {backend}"), oracle, &format!("{args} {topic}"))
+    };
+    let mut judges: Vec<Judge> = Vec::new();
+    for backend in ["engine", "engine-ref", "syscall"] {
+        judges.extend(topics.iter().map(|topic| rows(backend, topic)));
+    }
     let executable =
         |line: &str| line.split_once(r#""executable":""#)?.1.split_once('"').map(|(path, _)| path.to_owned());
     judges.extend(tests.lines().filter_map(executable).map(|path| {
@@ -428,13 +467,9 @@ fn judges(oracle: &Path, tests: &str, calls: u64) -> Result<Vec<Judge>, String> 
             }),
         );
     }
-    for judge in &mut judges {
-        let begun = Instant::now();
-        if judge.notices(None) {
-            return Err(format!("{}: fails with every condition in place", judge.name));
-        }
-        judge.takes = begun.elapsed();
-    }
+    println!("{} programs run with every condition in place", judges.len());
+    let log = target_dir("rules/log");
+    judges.iter_mut().try_for_each(|judge| judge.learn(&log))?;
     judges.sort_by_key(|judge| judge.takes);
     Ok(judges)
 }
@@ -464,12 +499,12 @@ struct Equivalent {
     condition: Vec<Condition>,
 }
 
-/// Takes `count` conditions out, one at a time.
-pub(crate) fn run(count: usize, seed: u64, calls: u64) -> Outcome {
-    judge(count, seed, calls).into()
+/// Takes all conditions out, one at a time; or those in files whose name contains `within`.
+pub(crate) fn run(within: &str, calls: u64) -> Outcome {
+    judge(within, calls).into()
 }
 
-fn judge(count: usize, seed: u64, calls: u64) -> Result<(), String> {
+fn judge(within: &str, calls: u64) -> Result<(), String> {
     lanes::end_all_on_interrupt()?;
     let path = root().join(EQUIVALENT);
     let equivalent: Equivalent =
@@ -479,7 +514,8 @@ fn judge(count: usize, seed: u64, calls: u64) -> Result<(), String> {
     if let Some(gone) = equivalent.condition.iter().find(|known| !all.iter().any(|site| known.is(site))) {
         return Err(format!("{EQUIVALENT}: {} {}: `{}` is not there", gone.file, gone.function, gone.text));
     }
-    let mut judged: BTreeMap<usize, Site> = (1..).zip(sample(all, count, seed)).collect();
+    let mut judged: BTreeMap<usize, Site> = (1..).zip(all).collect();
+    judged.retain(|_, site| site.file.contains(within));
     let drawn = judged.len();
     judged.retain(|_, site| {
         let known = equivalent.condition.iter().find(|known| known.is(site));
@@ -487,19 +523,15 @@ fn judge(count: usize, seed: u64, calls: u64) -> Result<(), String> {
     });
     let equal = drawn - judged.len();
     let judges = build(&mut judged, calls)?;
+    let unbuilt = drawn - equal - judged.len();
     let judged: Vec<(usize, Site)> = judged.into_iter().collect();
-    let done = AtomicUsize::new(0);
     let by = lanes::parallel(lanes::processors(), &judged, |(number, site)| {
-        let by = judges.iter().find(|judge| judge.notices(Some(*number)));
-        // Relaxed: it only counts.
-        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        let by = by.map(|judge| judge.name.as_str());
-        println!(
-            "{done} of {}: {OFF}={number} {}: {}",
-            judged.len(),
-            site.describe(),
-            by.unwrap_or("NOTHING NOTICED")
-        );
+        let by = judges.iter().find(|judge| judge.notices(*number)).map(|judge| judge.name.as_str());
+        if by.is_none() {
+            let decides = judges.iter().any(|judge| judge.decides.contains(number));
+            let why = if decides { "nothing noticed" } else { "decides nothing" };
+            println!("{OFF}={number} {}: {why}", site.describe());
+        }
         by
     });
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -508,10 +540,9 @@ fn judge(count: usize, seed: u64, calls: u64) -> Result<(), String> {
     let missed = counts.get("nothing").copied().unwrap_or(0);
     let share = 100.0 * (judged.len() - missed) as f64 / judged.len().max(1) as f64;
     println!(
-        "{} of {} noticed: {share:.1} %; {} more change no answer",
+        "{} of {} noticed: {share:.1} %; {equal} more change no answer; {unbuilt} more cannot be switched",
         judged.len() - missed,
         judged.len(),
-        equal
     );
     if share < WANTED { Err(format!("{missed} conditions can go and nothing fails")) } else { Ok(()) }
 }

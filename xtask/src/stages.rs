@@ -256,7 +256,7 @@ pub(crate) fn soak(seed: u64) -> Outcome {
         ("damaged image files", &|| hostile("rcuwalk-image", "corrupt")),
         ("senseless raw calls", &|| hostile("rcuwalk", "syscall")),
         ("suites, longer and in every way to mount", &suites::soak),
-        ("conditions taken out", &|| rules::run(SOAK_CONDITIONS, seed, rules::CALLS)),
+        ("conditions taken out", &|| rules::run("", rules::CALLS)),
     ];
     let mut skipped = Vec::new();
     for (about, run) in parts {
@@ -277,8 +277,6 @@ pub(crate) fn another_seed() -> u64 {
 
 /// Random calls of a soak, on each file system; a stage compares 300,000.
 const SOAK_CALLS: u64 = 10_000_000;
-/// Conditions that a soak takes out.
-const SOAK_CONDITIONS: usize = 200;
 /// Kills of a soak; the stage has 100.
 const SOAK_KILLS: u64 = 2_000;
 
