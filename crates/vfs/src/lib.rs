@@ -23,7 +23,8 @@
 //! # Ok::<(), Errno>(())
 //! ```
 //!
-//! The [guide] shows the first steps, [`fs`] files as [`std::fs`] has them.
+//! The [guide] shows the first steps, [`fs`] files as [`std::fs`] has them; the crate `rcuwalk-vfs` is for code that is written against the
+//! `vfs` crate.
 //!
 //! Lookups are lockless: they wait for no lock and take no reference, however many threads make them. A repeated one writes no
 //! shared memory; the first two of a path leave a mark and an entry (see `docs/pathwalk.md` in the repository). The crate

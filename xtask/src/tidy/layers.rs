@@ -18,9 +18,9 @@ const EXCEPTIONS: [(&str, &str, &str); 1] = [(
 )];
 
 /// The crates, the lowest first. A crate depends on those before it.
-pub(super) const CRATES: [&str; 14] = [
-    "sync", "vfs", "image", "host", "fuse", "explain", "audit", "measure", "bench", "lab", "capi", "python",
-    "oracle", "cli",
+pub(super) const CRATES: [&str; 15] = [
+    "sync", "vfs", "adapter", "image", "host", "fuse", "explain", "audit", "measure", "bench", "lab", "capi",
+    "python", "oracle", "cli",
 ];
 
 const ENGINE: &str = "crates/vfs/src/";
