@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use rcuwalk::flags::{Access, AtFlags, OFlags, RenameFlags};
-//! use rcuwalk::uapi::{AT_FDCWD, O_RDONLY};
+//! use rcuwalk::uapi::{AT_FDCWD, F_SETFL, O_RDONLY};
 //! use rcuwalk::{Cred, Errno, Vfs};
 //!
 //! let root = Vfs::new()?.task(Cred::root());
@@ -15,6 +15,7 @@
 //! assert_eq!(root.renameat2(AT_FDCWD, b"/f", AT_FDCWD, b"/f", RenameFlags::NOREPLACE), Err(Errno::EEXIST));
 //! assert_eq!(root.faccessat2(AT_FDCWD, b"/f", Access::READ_OK, AtFlags::EACCESS), Ok(()));
 //! assert_eq!(root.newfstatat(AT_FDCWD, b"/f", AtFlags::from(1)), Err(Errno::EINVAL), "the call sees bits without a name");
+//! assert_eq!(root.fcntl(fd, F_SETFL, OFlags::APPEND), Ok(0));
 //! assert!(root.open(b"/f", O_RDONLY, 0).is_ok(), "raw words do as well");
 //! # Ok::<(), Errno>(())
 //! ```
@@ -76,6 +77,11 @@ flag_types! {
         TMPFILE = O_TMPFILE;
     }
 
+    /// Flags of a descriptor, for `F_SETFD` of [`Task::fcntl`](crate::Task::fcntl).
+    FdFlags: i32 {
+        CLOEXEC = FD_CLOEXEC;
+    }
+
     /// Where the walk of [`Task::openat2`](crate::Task::openat2) may lead.
     ResolveFlags: u64 {
         NO_XDEV = RESOLVE_NO_XDEV;
@@ -84,6 +90,26 @@ flag_types! {
         BENEATH = RESOLVE_BENEATH;
         IN_ROOT = RESOLVE_IN_ROOT;
         CACHED = RESOLVE_CACHED;
+    }
+
+    /// What [`Task::name_to_handle_at`](crate::Task::name_to_handle_at) makes a handle of.
+    HandleFlags: i32 {
+        SYMLINK_FOLLOW = AT_SYMLINK_FOLLOW;
+        EMPTY_PATH = AT_EMPTY_PATH;
+        FID = AT_HANDLE_FID;
+        MNT_ID_UNIQUE = AT_HANDLE_MNT_ID_UNIQUE;
+        CONNECTABLE = AT_HANDLE_CONNECTABLE;
+    }
+
+    /// What [`Task::unshare`](crate::Task::unshare) gives a task of its own.
+    UnshareFlags: u64 {
+        FS = CLONE_FS;
+        FILES = CLONE_FILES;
+        NEWNS = CLONE_NEWNS;
+        NEWUSER = CLONE_NEWUSER;
+        THREAD = CLONE_THREAD;
+        SIGHAND = CLONE_SIGHAND;
+        VM = CLONE_VM;
     }
 
     /// Flags of the calls relative to a directory descriptor; each call says which of them it takes.

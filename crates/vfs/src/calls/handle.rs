@@ -3,6 +3,7 @@
 //! Kernel: fs/fhandle.c, fs/exportfs/expfs.c, mm/shmem.c `shmem_encode_fh()`, `shmem_fh_to_dentry()`.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::{HandleFlags, OFlags};
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::dcache::store::Namespace;
@@ -120,7 +121,13 @@ impl Task {
     /// assert_eq!(root.open_by_handle_at(anchor, &handle, O_RDWR), Err(Errno::ESTALE));
     /// # Ok::<(), Errno>(())
     /// ```
-    pub fn name_to_handle_at(&self, dirfd: i32, path: &[u8], flags: i32) -> Result<(FileHandle, u64)> {
+    pub fn name_to_handle_at(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: impl Into<HandleFlags>,
+    ) -> Result<(FileHandle, u64)> {
+        let flags = flags.into().bits();
         const KNOWN: i32 = AT_SYMLINK_FOLLOW
             | AT_EMPTY_PATH
             | AT_HANDLE_FID
@@ -159,7 +166,13 @@ impl Task {
     /// walk.
     ///
     /// Kernel: fs/fhandle.c `open_by_handle_at()`.
-    pub fn open_by_handle_at(&self, mount_fd: i32, handle: &FileHandle, flags: i32) -> Result<i32> {
+    pub fn open_by_handle_at(
+        &self,
+        mount_fd: i32,
+        handle: &FileHandle,
+        flags: impl Into<OFlags>,
+    ) -> Result<i32> {
+        let flags = flags.into().bits();
         let (anchor, reach) = self.may_decode(mount_fd, handle.kind, handle.bytes.len(), flags)?;
         let opened = self.handle_to_path(anchor, reach, handle).and_then(|path| self.open_place(path, flags));
         self.kernel.path_put(anchor);

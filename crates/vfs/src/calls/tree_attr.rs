@@ -3,6 +3,7 @@
 //! Kernel: fs/namespace.c.
 
 use crate::base::errno::Result;
+use crate::base::flags::OpenTreeFlags;
 use crate::base::uapi::{AT_EMPTY_PATH, AT_RECURSIVE};
 use crate::calls::namespace::MountAttr;
 use crate::task::Task;
@@ -28,7 +29,14 @@ impl Task {
     /// root.mkdir(b"/d/x", 0o755)?;
     /// # Ok::<(), Errno>(())
     /// ```
-    pub fn open_tree_attr(&self, dirfd: i32, path: &[u8], flags: i32, attr: &MountAttr) -> Result<i32> {
+    pub fn open_tree_attr(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: impl Into<OpenTreeFlags>,
+        attr: &MountAttr,
+    ) -> Result<i32> {
+        let flags = flags.into().bits();
         let tree = self.open_tree(dirfd, path, flags)?;
         match self.mount_setattr(tree, b"", AT_EMPTY_PATH | flags & AT_RECURSIVE, attr) {
             Ok(()) => Ok(tree),

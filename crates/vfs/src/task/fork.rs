@@ -3,6 +3,7 @@
 //! Kernel: kernel/fork.c, fs/fs_struct.c, kernel/exit.c.
 
 use crate::base::errno::{Errno, Result};
+use crate::base::flags::UnshareFlags;
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::cred::ucounts::UserCount;
@@ -295,7 +296,8 @@ impl Task {
     /// `ENOSPC` (too many namespaces above each other; too many mounts).
     ///
     /// Kernel: kernel/fork.c `ksys_unshare()`.
-    pub fn unshare(&mut self, flags: u64) -> Result<()> {
+    pub fn unshare(&mut self, flags: impl Into<UnshareFlags>) -> Result<()> {
+        let flags = flags.into().bits();
         const ALONE: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM | CLONE_NEWUSER;
         if flags & !(CLONE_FS | CLONE_FILES | CLONE_NEWNS | ALONE) != 0 {
             return Err(Errno::EINVAL);

@@ -15,6 +15,8 @@ use crate::cred::ucounts::UserCount;
 use crate::cred::{Cred, commoncap};
 use crate::file::fs_struct::Place;
 use crate::file::{File, FileArc, Opening};
+#[cfg(doc)]
+use crate::flags::FdFlags;
 use crate::kernel::Kernel;
 use crate::kernel::owners::{FileRef, FilesOwner, FsOwner, FsUse};
 use crate::kernel::vfs::Vfs;
@@ -246,14 +248,15 @@ impl Task {
     }
 
     /// `F_DUPFD`, `F_DUPFD_CLOEXEC`, `F_DUPFD_QUERY` (1 if `arg` is a duplicate of `fd`, else 0), `F_CREATED_QUERY` (1 if opening
-    /// `fd` made the file), `F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`, `F_GETSIG` and `F_SETSIG`. No signal is ever sent.
+    /// `fd` made the file), `F_GETFD`, `F_SETFD` (`arg`: [`FdFlags`]), `F_GETFL`, `F_SETFL` (`arg`: [`OFlags`]), `F_GETSIG` and
+    /// `F_SETSIG`. No signal is ever sent.
     ///
     /// # Errors
     ///
     /// `EBADF`, `EMFILE`, `EINVAL` (another command; a number out of range, a signal above 64 included), `EPERM` (`O_NOATIME` for another's file,
     /// `O_APPEND` other than it is of an append-only one), `EINVAL` (`O_DIRECT` of a directory).
-    pub fn fcntl(&self, fd: i32, cmd: i32, arg: i32) -> Result<i32> {
-        let file = self.file_any(fd)?;
+    pub fn fcntl(&self, fd: i32, cmd: i32, arg: impl Into<i32>) -> Result<i32> {
+        let (file, arg) = (self.file_any(fd)?, arg.into());
         let of_any = matches!(
             cmd,
             F_DUPFD | F_DUPFD_CLOEXEC | F_DUPFD_QUERY | F_CREATED_QUERY | F_GETFD | F_SETFD | F_GETFL
