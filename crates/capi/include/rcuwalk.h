@@ -196,7 +196,8 @@ rcuwalk_handle rcuwalk_create(const struct rcuwalk_options *options);
 int rcuwalk_destroy(rcuwalk_handle object);
 
 // The value of a setting of the file system `vfs`, named as sysctl(8) writes it: fs.protected_symlinks,
-// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max.
+// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max,
+// user.max_user_namespaces, user.max_mnt_namespaces.
 //
 // Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT (no such setting).
 int64_t rcuwalk_sysctl_get(rcuwalk_handle vfs, const char *name);

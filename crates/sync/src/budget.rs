@@ -2,6 +2,46 @@
 
 use crate::facade::{AtomicU64, Ordering};
 
+/// How much of something is in use, whatever the most is at the time.
+///
+/// ```
+/// let tally = rcuwalk_sync::Tally::default();
+/// assert!(tally.charge(7, 10) && !tally.charge(4, 10) && tally.charge(4, 11));
+/// tally.release(7);
+/// assert_eq!(tally.used(), 4);
+/// ```
+#[derive(Debug, Default)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Units in use.
+    pub fn used(&self) -> u64 {
+        // Relaxed, here and below: the numbers guard no other memory.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes `n` units, or none if there would be more than `most` in use.
+    #[must_use]
+    pub fn charge(&self, n: u64, most: u64) -> bool {
+        let mut now = self.used();
+        loop {
+            let Some(after) = now.checked_add(n).filter(|&after| after <= most) else {
+                return false;
+            };
+            match self.0.compare_exchange_weak(now, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Gives `n` units back.
+    pub fn release(&self, n: u64) {
+        let before = self.0.fetch_sub(n, Ordering::Relaxed);
+        debug_assert!(before >= n, "released what was never taken");
+    }
+}
+
 /// How much of something may be in use, and how much is.
 ///
 /// ```
@@ -13,13 +53,13 @@ use crate::facade::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Budget {
     limit: AtomicU64,
-    used: AtomicU64,
+    used: Tally,
 }
 
 impl Budget {
     /// A budget of `limit` units.
     pub fn new(limit: u64) -> Budget {
-        Budget { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+        Budget { limit: AtomicU64::new(limit), used: Tally::default() }
     }
 
     /// The most there may be in use.
@@ -41,27 +81,17 @@ impl Budget {
 
     /// Units in use.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.used.used()
     }
 
     /// Takes `n` units, or none if so many are not left.
     #[must_use]
     pub fn charge(&self, n: u64) -> bool {
-        let mut now = self.used();
-        loop {
-            let Some(after) = now.checked_add(n).filter(|&after| after <= self.limit()) else {
-                return false;
-            };
-            match self.used.compare_exchange_weak(now, after, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
+        self.used.charge(n, self.limit())
     }
 
     /// Gives `n` units back.
     pub fn release(&self, n: u64) {
-        let before = self.used.fetch_sub(n, Ordering::Relaxed);
-        debug_assert!(before >= n, "released what was never taken");
+        self.used.release(n);
     }
 }

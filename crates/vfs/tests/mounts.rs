@@ -1,8 +1,10 @@
 //! Mounts, mount namespaces and idmapped mounts through the public calls.
 
 use rcuwalk::uapi::*;
-use rcuwalk::userns::{IdExtent, UserNamespace};
-use rcuwalk::{Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, ProcFile, Sysctl, Task, Vfs, WalkMode};
+use rcuwalk::userns::{IdExtent, Ucount, UserNamespace};
+use rcuwalk::{
+    CloneFlags, Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, ProcFile, Sysctl, Task, Vfs, WalkMode,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -578,4 +580,47 @@ fn slaves_of_masters_that_end_together_receive_from_the_first_that_stays() {
     tmpfs(&root, b"/a/m");
     touch(&root, b"/a/m/f");
     assert!(root.stat(b"/end/m/f").is_ok());
+}
+
+/// What is made in a user namespace counts for its owner, at each level; what goes, or fails, counts no more.
+#[test]
+fn namespaces_count_for_each_owner_above() {
+    let vfs = Vfs::new().unwrap();
+    vfs.set_sysctl(Sysctl::MaxMntNamespaces, 3).unwrap();
+    vfs.set_sysctl(Sysctl::MaxUserNamespaces, 2).unwrap();
+    let mut tenant = vfs.task(Cred::user(1000, 1000, &[]));
+    tenant.unshare(CLONE_NEWUSER | CLONE_NEWNS).unwrap();
+    let ns = Arc::clone(tenant.cred().user_ns());
+    let extent = |first, lower| IdExtent { first, lower, count: 1 };
+    ns.set_uid_map(&[extent(0, 1000), extent(1, 1001)]).unwrap();
+    ns.set_gid_map(&[extent(0, 1000), extent(1, 1001)]).unwrap();
+    // Another user inside counts for the owner, but has a count of his own in the namespace.
+    ns.set_ucount_max(Ucount::MntNamespaces, 1).unwrap();
+    let copy = |task: &Task| task.clone_with(CloneFlags::default().with_new_ns(true));
+    assert_eq!(copy(&tenant).map(drop), Err(Errno::ENOSPC), "one for each user of the namespace");
+    let mut other = vfs.task(tenant.cred().to_builder().uids(1001, 1001, 1001, 1001).build().unwrap());
+    other.unshare(CLONE_NEWNS).unwrap();
+    assert_eq!(copy(&other).map(drop), Err(Errno::ENOSPC));
+    ns.set_ucount_max(Ucount::MntNamespaces, 9).unwrap();
+    let third = copy(&other).unwrap();
+    assert_eq!(copy(&tenant).map(drop), Err(Errno::ENOSPC), "three of user 1000's, above");
+    drop(third);
+    // A refusal at one level is none at those below.
+    for _ in 0..5 {
+        copy(&tenant).unwrap();
+    }
+    vfs.set_sysctl(Sysctl::MaxMntNamespaces, 2).unwrap();
+    let user = |task: &Task| task.clone_with(CloneFlags::default().with_new_user(true).with_new_ns(true));
+    assert_eq!(user(&tenant).map(drop), Err(Errno::ENOSPC), "of mount namespaces");
+    vfs.set_sysctl(Sysctl::MaxMntNamespaces, 3).unwrap();
+    let below = user(&tenant).unwrap();
+    assert_eq!(user(&tenant).map(drop), Err(Errno::ENOSPC), "of user namespaces");
+    drop((tenant, other, ns));
+    let outside = vfs.task(Cred::user(1000, 1000, &[]));
+    let one = user(&outside).map(drop);
+    assert_eq!(one, Err(Errno::ENOSPC), "the one below holds the one above");
+    drop(below);
+    drop(user(&outside).unwrap());
+    assert_eq!(vfs.set_sysctl(Sysctl::MaxMntNamespaces, 1 << 31), Err(Errno::EINVAL));
+    assert_eq!(UserNamespace::init().set_ucount_max(Ucount::MntNamespaces, 1), Err(Errno::EPERM));
 }

@@ -291,7 +291,8 @@ fn sysctl(name: *const c_char) -> Result<Sysctl> {
 }
 
 /// The value of a setting of the file system `vfs`, named as sysctl(8) writes it: fs.protected_symlinks,
-/// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max.
+/// fs.protected_hardlinks, fs.protected_regular, fs.protected_fifos, fs.file-max, fs.nr_open, fs.mount-max,
+/// user.max_user_namespaces, user.max_mnt_namespaces.
 ///
 /// Errors: -ESRCH, -EINVAL (another handle), -EFAULT, -ENOENT (no such setting).
 #[unsafe(no_mangle)]

@@ -124,23 +124,26 @@ impl SettingsGuard {
     ///
     /// If a setting cannot be read.
     pub fn new(cases: &[Case]) -> std::io::Result<SettingsGuard> {
-        let mut settings = Vec::new();
-        for step in cases.iter().flat_map(|case| case.setup.iter().chain(&case.calls)) {
-            if let Op::Sysctl { name, .. } = &step.op {
-                let path = PathBuf::from(format!("/proc/sys/{}", name.0.replace('.', "/")));
-                if !settings.iter().any(|(known, _)| *known == path) {
-                    let value = std::fs::read_to_string(&path)?;
-                    settings.push((path, value));
-                }
-            }
-        }
-        Ok(SettingsGuard(settings))
+        let paths: BTreeSet<PathBuf> = cases.iter().flat_map(settings_of).collect();
+        let read = |path: PathBuf| std::fs::read_to_string(&path).map(|value| (path, value));
+        Ok(SettingsGuard(paths.into_iter().map(read).collect::<std::io::Result<_>>()?))
     }
+}
+
+/// The files below `/proc/sys` that a row writes.
+fn settings_of(case: &Case) -> impl Iterator<Item = PathBuf> {
+    case.setup.iter().chain(&case.calls).filter_map(|step| match &step.op {
+        Op::Sysctl { name, .. } => Some(PathBuf::from(format!("/proc/sys/{}", name.0.replace('.', "/")))),
+        _ => None,
+    })
 }
 
 impl Drop for SettingsGuard {
     fn drop(&mut self) {
         for (path, value) in &self.0 {
+            if std::fs::read_to_string(path).is_ok_and(|now| now == *value) {
+                continue;
+            }
             if let Err(e) = std::fs::write(path, value.trim()) {
                 eprintln!("could not restore {} to {value}: {e}", path.display());
             }
@@ -167,6 +170,11 @@ impl Backend for Host {
     fn declines(&self, case: &Case) -> Option<String> {
         if case.needs.contains(&Need::Sysctl) && !self.sysctl {
             return Some("changes a machine-wide setting; run with --sysctl".to_owned());
+        }
+        // `/proc/sys/user` needs CAP_SYS_RESOURCE, which a container's root may lack.
+        let locked = |path: &PathBuf| std::fs::OpenOptions::new().write(true).open(path).is_err();
+        if let Some(path) = settings_of(case).find(locked) {
+            return Some(format!("{} cannot be written here", path.display()));
         }
         let lacking: Vec<&str> = case.needs.intersection(&self.lacking).map(|n| n.name()).collect();
         (!lacking.is_empty()).then(|| format!("needs {}", lacking.join(", ")))

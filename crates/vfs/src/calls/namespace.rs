@@ -7,6 +7,7 @@ use crate::base::flags::{AtFlags, MountAttrFlags, MountFlags, MoveMountFlags, Op
 use crate::base::uapi::*;
 use crate::calls::tmpfs_options::TmpfsOptions;
 use crate::cred::Cred;
+use crate::cred::ucounts::Ucount;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::inode::Times;
 use crate::dcache::store::{InodeInit, Namespace};
@@ -637,9 +638,12 @@ impl Task {
                 kernel.path_get(at);
                 return Ok(at);
             }
+            let user_ns = &self.fs.mnt_ns.user_ns;
+            let counted = kernel.count_namespace(&self.cred, user_ns, Ucount::MntNamespaces)?;
             let mut ns = kernel.store.lock();
             let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
             kernel.set_ns(&mut ns, mnt, ANON_NS | self.mnt_ns());
+            ns.mnt.set_counted(mnt, counted);
             let copy = Path { mnt, dentry: at.dentry };
             kernel.path_get(copy);
             Ok(copy)
@@ -789,6 +793,7 @@ impl Task {
     /// Root and current directory in a copy of the whole mount tree. Kernel: fs/namespace.c `copy_mnt_ns()`.
     pub(crate) fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<Arc<FsOwner>> {
         let kernel = &self.kernel;
+        let counted = kernel.count_namespace(&self.cred, &user_ns, Ucount::MntNamespaces)?;
         let mut ns = kernel.store.lock();
         let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);
         let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
@@ -806,7 +811,7 @@ impl Task {
             moved
         });
         drop(ns);
-        let mnt_ns = MntNamespace::new(kernel, id, user_ns, root);
+        let mnt_ns = MntNamespace::new(kernel, id, user_ns, root, Some(counted));
         Ok(FsOwner::holding(kernel, places, fs.umask(), mnt_ns))
     }
 }

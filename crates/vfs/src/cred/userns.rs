@@ -5,10 +5,13 @@
 //! its members see. A namespace is told its maps once, after it was created; until then it maps nothing. The initial
 //! namespace maps every id to itself, and recognising it costs one comparison.
 
+use rcuwalk_sync::Racy64;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{INVALID_ID, OVERFLOWGID, OVERFLOWUID};
+use crate::cred::ucounts::Counted;
+pub use crate::cred::ucounts::Ucount;
 
 /// One line of an id map: `count` ids from `first` on stand for those from `lower` on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -208,6 +211,10 @@ pub struct UserNamespace {
     setgroups_denied: OnceLock<()>,
     /// The most tasks of its creator, those inside included. Kernel: `rlimit_max[UCOUNT_RLIMIT_NPROC]`.
     process_limit: OnceLock<u64>,
+    /// The most namespaces that each of its users may have, once that was said. Kernel: `ucount_max`.
+    ucount_max: OnceLock<[Racy64; Ucount::ALL.len()]>,
+    /// It counts as one of its creator's, if a task made it. Kernel: `ucounts`.
+    counted: OnceLock<Counted>,
 }
 
 /// The deepest level at which a namespace may still have children.
@@ -224,6 +231,8 @@ static INIT_USER_NS: LazyLock<Arc<UserNamespace>> = LazyLock::new(|| {
         gid_map: OnceLock::new(),
         setgroups_denied: OnceLock::new(),
         process_limit: OnceLock::new(),
+        ucount_max: OnceLock::new(),
+        counted: OnceLock::new(),
     })
 });
 
@@ -269,7 +278,60 @@ impl UserNamespace {
             gid_map: OnceLock::new(),
             setgroups_denied,
             process_limit: OnceLock::new(),
+            ucount_max: OnceLock::new(),
+            counted: OnceLock::new(),
         }))
+    }
+
+    /// Has this namespace count until it goes.
+    pub(crate) fn set_counted(&self, counted: Counted) {
+        let _ = self.counted.set(counted);
+    }
+
+    /// The most namespaces of a kind that each of its users may have: see [`set_ucount_max`](Self::set_ucount_max).
+    pub fn ucount_max(&self, kind: Ucount) -> u64 {
+        self.ucount_max.get().map_or(Ucount::MAX, |max| max[kind as usize].get())
+    }
+
+    /// Sets the most namespaces of a kind that each user of this namespace may have, those that other users made in a namespace
+    /// of his included; more are `ENOSPC`. It is [`Ucount::MAX`] until it is set. What there is already stays.
+    ///
+    /// Nobody gets round a limit by making namespaces in his namespaces. The limit of the initial namespace, which belongs to a
+    /// [`Vfs`](crate::Vfs), is [`Sysctl::MaxUserNamespaces`](crate::Sysctl) or `MaxMntNamespaces`.
+    ///
+    /// No permission is checked here, as it is for a write to `/proc/sys/user/max_mnt_namespaces`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: beyond [`Ucount::MAX`]. `EPERM`: this is the initial namespace.
+    ///
+    /// Kernel: kernel/ucount.c `user_table`.
+    ///
+    /// ```
+    /// use rcuwalk::userns::{Ucount, UserNamespace};
+    /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
+    ///
+    /// let tenant = UserNamespace::new_child(&UserNamespace::init(), 1000, 1000, false)?;
+    /// tenant.set_ucount_max(Ucount::MntNamespaces, 1)?;
+    /// let vfs = Vfs::new()?;
+    /// let mut first = vfs.task(Cred::user(1000, 1000, &[]).enter_user_ns(&tenant)?);
+    /// first.unshare(CLONE_NEWNS)?;
+    /// let mut second = vfs.task(Cred::user(1000, 1000, &[]).enter_user_ns(&tenant)?);
+    /// assert_eq!(second.unshare(CLONE_NEWNS), Err(Errno::ENOSPC));
+    /// drop(first);
+    /// assert_eq!(second.unshare(CLONE_NEWNS), Ok(()));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn set_ucount_max(&self, kind: Ucount, most: u64) -> Result<()> {
+        if self.is_init() {
+            return Err(Errno::EPERM);
+        }
+        if most > Ucount::MAX {
+            return Err(Errno::EINVAL);
+        }
+        let max = self.ucount_max.get_or_init(|| Ucount::ALL.map(|_| Racy64::new(Ucount::MAX)));
+        max[kind as usize].set(most);
+        Ok(())
     }
 
     /// The `RLIMIT_NPROC` of its creator counts for all tasks in it.

@@ -4,6 +4,7 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{MS_SHARED, MS_SLAVE, MS_UNBINDABLE};
+use crate::cred::ucounts::Counted;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::store::{InodeInit, Namespace};
 use crate::kernel::Kernel;
@@ -23,12 +24,14 @@ pub(crate) struct MntNamespace {
     pub(crate) user_ns: Arc<UserNamespace>,
     /// The first mount of a namespace of its own.
     pub(crate) root: Handle,
+    /// It counts as one of its creator's, but for the first one. Kernel: `ucounts`.
+    _counted: Option<Counted>,
 }
 
 impl MntNamespace {
     /// The namespace of fresh tasks.
     pub(crate) fn init(kernel: &Arc<Kernel>) -> Arc<MntNamespace> {
-        MntNamespace::new(kernel, INIT_MNT_NS, UserNamespace::init(), ROOTFS_MOUNT)
+        MntNamespace::new(kernel, INIT_MNT_NS, UserNamespace::init(), ROOTFS_MOUNT, None)
     }
 
     /// The namespace of number `id` and of the tree at `root`, which it unmounts when it is dropped.
@@ -37,8 +40,9 @@ impl MntNamespace {
         id: u32,
         user_ns: Arc<UserNamespace>,
         root: Handle,
+        counted: Option<Counted>,
     ) -> Arc<MntNamespace> {
-        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id, user_ns, root })
+        Arc::new(MntNamespace { kernel: Arc::clone(kernel), id, user_ns, root, _counted: counted })
     }
 }
 

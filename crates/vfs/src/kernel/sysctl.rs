@@ -1,16 +1,19 @@
 //! Settings of the whole file system that can change while tasks run, as `/proc/sys` has them.
 //!
-//! Kernel: fs/file_table.c, fs/file.c, fs/namei.c, fs/namespace.c.
+//! Kernel: fs/file_table.c, fs/file.c, fs/namei.c, fs/namespace.c, kernel/ucount.c.
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::CAP_SYS_ADMIN;
 use crate::cred::Cred;
+use crate::cred::ucounts::{Counted, Ucount};
+use crate::cred::userns::UserNamespace;
 use crate::file::FileArc;
 use crate::kernel::Kernel;
 use crate::kernel::vfs::Vfs;
 use crate::perm::Protected;
 use rcuwalk_sync::Racy64;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,11 +33,16 @@ pub enum Sysctl {
     NrOpen,
     /// `fs.mount-max`: the most mounts in a mount namespace; more are `ENOSPC`.
     MountMax,
+    /// `user.max_user_namespaces`: the most user namespaces that tasks of each user may make, those that others make in one of
+    /// his included; more are `ENOSPC`. Differs from the kernel, which starts with a limit that hangs on the memory of the machine.
+    MaxUserNamespaces,
+    /// `user.max_mnt_namespaces`: likewise mount namespaces, and trees that open_tree(2) made and that are mounted nowhere yet.
+    MaxMntNamespaces,
 }
 
 impl Sysctl {
     /// Each with its name, the least and the largest value, and the one it starts with.
-    const ALL: [(Sysctl, &str, u64, u64, u64); 7] = [
+    const ALL: [(Sysctl, &str, u64, u64, u64); 9] = [
         (Sysctl::ProtectedSymlinks, "fs.protected_symlinks", 0, 1, 0),
         (Sysctl::ProtectedHardlinks, "fs.protected_hardlinks", 0, 1, 0),
         (Sysctl::ProtectedRegular, "fs.protected_regular", 0, 2, 0),
@@ -42,6 +50,8 @@ impl Sysctl {
         (Sysctl::FileMax, "fs.file-max", 0, i64::MAX as u64, i64::MAX as u64),
         (Sysctl::NrOpen, "fs.nr_open", 64, 0x7fff_ffc0, 1 << 20),
         (Sysctl::MountMax, "fs.mount-max", 1, i32::MAX as u64, 100_000),
+        (Sysctl::MaxUserNamespaces, "user.max_user_namespaces", 0, Ucount::MAX, Ucount::MAX),
+        (Sysctl::MaxMntNamespaces, "user.max_mnt_namespaces", 0, Ucount::MAX, Ucount::MAX),
     ];
 
     /// The setting of this name, as sysctl(8) writes it.
@@ -120,6 +130,26 @@ impl Vfs {
 }
 
 impl Kernel {
+    /// Counts one more namespace that the effective user of a task makes, in that user namespace.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`.
+    ///
+    /// Kernel: kernel/ucount.c `inc_ucount()`.
+    pub(crate) fn count_namespace(
+        &self,
+        cred: &Cred,
+        user_ns: &Arc<UserNamespace>,
+        kind: Ucount,
+    ) -> Result<Counted> {
+        let most = match kind {
+            Ucount::UserNamespaces => Sysctl::MaxUserNamespaces,
+            Ucount::MntNamespaces => Sysctl::MaxMntNamespaces,
+        };
+        self.users.get(user_ns, cred.euid()).count_namespace(kind, self.settings.get(most))
+    }
+
     /// Whether one more file may be opened. They are counted when there is a limit, in all descriptor tables, and with them those
     /// that programs are executed from.
     ///

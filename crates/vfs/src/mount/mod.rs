@@ -14,6 +14,7 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::table::Table;
+use crate::cred::ucounts::Counted;
 use crate::cred::userns::{IdView, MountIdmap, UserNamespace};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::options::ShownOptions;
@@ -270,6 +271,8 @@ struct MountInfo {
     came: u64,
     propagation: Propagation,
     source: Option<Arc<Source>>,
+    /// Of the root of a tree that open_tree(2) made and that is mounted nowhere yet: it counts as a mount namespace.
+    counted: Option<Counted>,
 }
 
 /// How a mount propagates.
@@ -444,6 +447,13 @@ impl MountState {
         }
     }
 
+    /// Has a detached tree count as a mount namespace while its root is of none.
+    pub(crate) fn set_counted(&mut self, root: Handle, counted: Counted) {
+        if let Some(info) = self.info_mut(root) {
+            info.counted = Some(counted);
+        }
+    }
+
     /// A mount that is attached nowhere and propagates nothing.
     pub(crate) fn add(&mut self, mnt: Handle) {
         let at = mnt as usize;
@@ -606,6 +616,9 @@ impl MountState {
     pub(crate) fn move_to_ns(&mut self, (id, mnt): (u64, Handle), old: u32, new: u32) {
         if let Some(old) = self.namespaces.get_mut(&old) {
             old.mounts.remove(&id);
+        }
+        if let Some(info) = self.info_mut(mnt) {
+            info.counted = None;
         }
         if let Some(new) = self.namespaces.get_mut(&new) {
             new.mounts.insert(id, mnt);

@@ -6,7 +6,7 @@ use crate::base::errno::{Errno, Result};
 use crate::base::flags::UnshareFlags;
 use crate::base::uapi::*;
 use crate::cred::Cred;
-use crate::cred::ucounts::UserCount;
+use crate::cred::ucounts::{Counted, Ucount, UserCount};
 use crate::kernel::owners::{FilesOwner, FsOwner, FsUse};
 use crate::kernel::sysctl::Sysctl;
 use crate::task::{Ids, Task};
@@ -179,14 +179,15 @@ impl Task {
     /// shared. Kernel: `fork()`.  Differs: `RLIMIT_NPROC` is not asked; [`clone_with`](Self::clone_with) does.
     pub fn fork(&self) -> Task {
         let files = self.files.duplicate();
-        self.child(Arc::new(Cred::clone(&self.cred)), self.copy_fs(), files, false)
+        let user = self.user.user.count_task();
+        self.child(Arc::new(Cred::clone(&self.cred)), user, self.copy_fs(), files, false)
     }
 
     /// Another thread of the same process: root, current directory, umask, descriptor table and limits are shared, the
     /// credential is the very same one. Kernel: `clone(CLONE_THREAD | CLONE_FS | CLONE_FILES)`.
     pub fn thread(&self) -> Task {
         let (fs, files) = (Arc::clone(&self.fs.owner), Arc::clone(&self.files));
-        self.child(Arc::clone(&self.cred), fs, files, true)
+        self.child(Arc::clone(&self.cred), self.user.user.count_task(), fs, files, true)
     }
 
     /// A new task that shares with this one what `flags` say, and has copies of the rest. Kernel: kernel/fork.c
@@ -217,7 +218,7 @@ impl Task {
         } else {
             Arc::new(Cred::clone(&self.cred))
         };
-        self.may_have_a_child(&cred)?;
+        let user = self.count_child(&cred)?;
         let fs = if flags.new_ns {
             if !cred.capable_here(CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
@@ -229,33 +230,42 @@ impl Task {
             self.copy_fs()
         };
         let files = if flags.files { Arc::clone(&self.files) } else { self.files.duplicate() };
-        Ok(self.child(cred, fs, files, flags.thread))
+        Ok(self.child(cred, user, fs, files, flags.thread))
     }
 
     /// A credential in a new user namespace. Kernel: kernel/user_namespace.c `create_user_ns()`.
     fn unshare_user(&self) -> Result<Cred> {
+        let counted = self.kernel.count_namespace(&self.cred, self.cred.user_ns(), Ucount::UserNamespaces)?;
         let new = self.cred.unshare_user(self.chrooted())?;
+        new.user_ns().set_counted(counted);
         if self.cred.uid() != 0 || !self.cred.user_ns().is_init() {
             new.user_ns().limit_processes(self.process.limits.soft(Resource::Processes));
         }
         Ok(new)
     }
 
-    /// Whose task one with this credential is, held once more.
+    /// Whose task one with this credential is.
     pub(crate) fn user_of(&self, cred: &Cred) -> Arc<UserCount> {
-        if self.user.is_of(cred) { Arc::clone(&self.user) } else { self.kernel.users.of(cred) }
+        if self.user.user.is_of(cred) { Arc::clone(&self.user.user) } else { self.kernel.users.of(cred) }
     }
 
-    /// Whether a task with this credential may be made. Kernel: kernel/fork.c `copy_process()`.
-    fn may_have_a_child(&self, cred: &Cred) -> Result<()> {
+    /// Counts a child with this credential, if it may be made. Kernel: kernel/fork.c `copy_process()`.
+    fn count_child(&self, cred: &Cred) -> Result<Counted> {
         let exempt =
             cred.uid() == 0 || self.cred.capable(CAP_SYS_RESOURCE) || self.cred.capable(CAP_SYS_ADMIN);
-        // What is held here counts for the child.
-        let too_many = self.has_too_many_tasks(&self.user_of(cred), 0);
-        if too_many && !exempt { Err(Errno::EAGAIN) } else { Ok(()) }
+        let counted = self.user_of(cred).count_task();
+        let too_many = self.has_too_many_tasks(&counted.user);
+        if too_many && !exempt { Err(Errno::EAGAIN) } else { Ok(counted) }
     }
 
-    fn child(&self, cred: Arc<Cred>, fs: Arc<FsOwner>, files: Arc<FilesOwner>, thread: bool) -> Task {
+    fn child(
+        &self,
+        cred: Arc<Cred>,
+        user: Counted,
+        fs: Arc<FsOwner>,
+        files: Arc<FilesOwner>,
+        thread: bool,
+    ) -> Task {
         let tid = self.kernel.new_tid();
         let (ids, process) = if thread {
             (Ids { tid, ..self.ids }, Arc::clone(&self.process))
@@ -265,7 +275,6 @@ impl Task {
                 Process::new(self.process.limits.copy(), self.dumpable()),
             )
         };
-        let user = self.user_of(&cred);
         let nproc_exceeded = Racy32::new(self.nproc_exceeded.get());
         self.nproc_exceeded.set(0);
         Task {
@@ -409,11 +418,9 @@ impl Task {
         self.process.limits.soft(Resource::Stack)
     }
 
-    /// Whether the user has more tasks than the process's limit allows, with `more` beside those that hold `user`.
-    fn has_too_many_tasks(&self, user: &UserCount, more: isize) -> bool {
-        let most = self.process.limits.soft(Resource::Processes);
-        let is_limited = most != u64::MAX || !user.ns.is_init();
-        is_limited && self.kernel.users.is_over(user, most, more)
+    /// Whether the user has more tasks than the process's limit allows.
+    fn has_too_many_tasks(&self, user: &UserCount) -> bool {
+        user.has_more_tasks_than(self.process.limits.soft(Resource::Processes))
     }
 
     /// Commits a credential with another real user id. Nothing fails if that user has too many tasks already: what does is
@@ -421,12 +428,10 @@ impl Task {
     ///
     /// Kernel: kernel/sys.c `flag_nproc_exceeded()`.
     pub(crate) fn change_user(&mut self, new: Cred) {
-        if !self.user.is_of(&new) {
-            let user = self.kernel.users.of(&new);
+        if !self.user.user.is_of(&new) {
             // This task is not the user's yet.
-            let exceeded = new.uid() != 0 && self.has_too_many_tasks(&user, -1);
+            let exceeded = new.uid() != 0 && self.has_too_many_tasks(&self.kernel.users.of(&new));
             self.nproc_exceeded.set(u32::from(exceeded));
-            self.user = user;
         }
         self.set_cred(new);
     }
@@ -442,7 +447,7 @@ impl Task {
         if self.nproc_exceeded.get() == 0 {
             return Ok(());
         }
-        if self.has_too_many_tasks(&self.user, 0) {
+        if self.has_too_many_tasks(&self.user.user) {
             return Err(Errno::EAGAIN);
         }
         self.nproc_exceeded.set(0);

@@ -11,7 +11,7 @@ use crate::base::uapi::{
     F_GETSIG, F_SETFD, F_SETFL, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK,
     PATH_MAX, S_IFDIR, S_IFIFO, S_IFMT,
 };
-use crate::cred::ucounts::UserCount;
+use crate::cred::ucounts::Counted;
 use crate::cred::{Cred, commoncap};
 use crate::file::fs_struct::Place;
 use crate::file::{File, FileArc, Opening};
@@ -44,8 +44,8 @@ pub struct Task {
     pub(crate) fs: FsUse,
     pub(crate) files: Arc<FilesOwner>,
     pub(crate) process: Arc<Process>,
-    /// Whose task this is: he has as many as hold this.
-    pub(crate) user: Arc<UserCount>,
+    /// It counts as one of its user's.
+    pub(crate) user: Counted,
     /// The user id was changed to that of a user with too many tasks. Kernel: `PF_NPROC_EXCEEDED`.
     pub(crate) nproc_exceeded: Racy32,
     /// Nothing this task executes can give it privileges any more.
@@ -92,7 +92,7 @@ impl Task {
         let ids = Ids { tid, tgid: tid, ppid: 0 };
         Task {
             kernel: Arc::clone(kernel),
-            user: kernel.users.of(&cred),
+            user: kernel.users.of(&cred).count_task(),
             nproc_exceeded: Racy32::default(),
             cred: Arc::new(cred),
             fs: FsUse::new(FsOwner::new(kernel, 0o022), ids.tgid),
@@ -150,7 +150,9 @@ impl Task {
         if !commoncap::keeps_dumpable(&self.cred, &cred) {
             self.set_dumpable(false);
         }
-        self.user = self.user_of(&cred);
+        if !self.user.user.is_of(&cred) {
+            self.user = self.kernel.users.of(&cred).count_task();
+        }
         self.cred = Arc::new(cred);
     }
 
