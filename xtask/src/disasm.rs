@@ -1,13 +1,13 @@
 //! `cargo x disasm`: what a lookup executes, from the machine code.
 //!
-//! Each lookup of `examples/lookups.rs` runs one instruction at a time, and every instruction is looked at: no locked
+//! Each lookup of `crates/bench/examples/lookups.rs` runs one instruction at a time, and every instruction is looked at: no locked
 //! read-modify-write, no fence, no system call, and no store but to the stack of the thread that makes the call. Besides,
 //! whole functions of the lockless walk are searched for the first two, branches not taken included.
 
 mod decode;
 mod trace;
 
-use crate::process::{self, Outcome, cargo, target_dir, works};
+use crate::process::{self, Outcome, RELEASE, cargo, target_dir, works};
 use decode::Instruction;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(crate) fn run() -> Outcome {
     if !works(Command::new("objdump").arg("--version")) {
         return Outcome::Skipped("objdump is not installed (package binutils)".into());
     }
-    let built = process::run(&mut cargo("build --quiet --release --package xtask --example lookups"));
+    let built = process::run(&mut cargo(&format!("build --quiet {RELEASE}")));
     let probe = target_dir("release").join("examples/lookups");
     let traced = built.and_then(|()| functions(&probe)).and_then(|()| lookups(&probe));
     match traced {

@@ -213,7 +213,8 @@ impl Models {
         // Shuttle warns once that it models no weaker orderings, which is what the loom models are for.
         command.env("SHUTTLE_SILENCE_WARNINGS", "1");
         match mutant {
-            Some(id) => command.env("RCUWALK_MUTANT", id),
+            // One that has noticed stops; the last to notice needs more schedules than hold for what is right.
+            Some(id) => command.env("RCUWALK_MUTANT", id).env("RCUWALK_SCHEDULES", "3000"),
             None => command.env_remove("RCUWALK_MUTANT"),
         };
         let output = match command.output() {
@@ -231,6 +232,14 @@ impl Models {
 pub(crate) fn shuttle(names: &[String], check: bool) -> Outcome {
     let head = ["Race", "Executions", "Answers that were reached"];
     all_of(&SHUTTLE, names, "races", &head, check).and_then(|()| histories(names)).into()
+}
+
+/// The races in so many schedules of each kind, for hours; the table stays as it is.
+pub(crate) fn soak(schedules: u64) -> Outcome {
+    let mut test = cargo("test --quiet --package rcuwalk --test schedules");
+    process::rustflags(&mut test, "--cfg shuttle");
+    test.env("CARGO_TARGET_DIR", target_dir("shuttle")).env("SHUTTLE_SILENCE_WARNINGS", "1");
+    process::run(test.env("RCUWALK_SCHEDULES", schedules.to_string())).into()
 }
 
 /// `tests/stress.rs` of crates/sync; none if only races are named.

@@ -16,6 +16,10 @@ pub(crate) const EXIT_SKIPPED: u8 = 2;
 /// The Python extension is left to the stage `python`: its library is linked with no interpreter, so no test of it runs.
 pub(crate) const WORKSPACE: &str = "--workspace --exclude rcuwalk-python --features rcuwalk-cli/parquet";
 
+/// What is built as users build it: the command, and the probe whose lookups are stepped through. One choice, as above.
+pub(crate) const RELEASE: &str =
+    "--release --package rcuwalk-cli --package rcuwalk-bench --bin rcuwalk --example lookups";
+
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {

@@ -249,12 +249,13 @@ pub(crate) fn soak(seed: u64) -> Outcome {
         let mut test = cargo(&format!("test --quiet {WORKSPACE} --package {package} --test {test}"));
         process::run(test.env("RCUWALK_FUZZ_TIMES", "1000")).into()
     };
-    let parts: [(&str, &dyn Fn() -> Outcome); 7] = [
+    let parts: [(&str, &dyn Fn() -> Outcome); 8] = [
         ("random calls beside tmpfs", &|| oracle::run(SOAK_CALLS, None, seed, false)),
         ("random calls beside ext4", &|| oracle::run(SOAK_CALLS, None, seed, true)),
         ("killed processes", &|| crash(SOAK_KILLS)),
         ("damaged image files", &|| hostile("rcuwalk-image", "corrupt")),
         ("senseless raw calls", &|| hostile("rcuwalk", "syscall")),
+        ("the engine in random schedules", &|| models::soak(SOAK_SCHEDULES)),
         ("suites, longer and in every way to mount", &suites::soak),
         ("conditions taken out", &|| rules::run("", rules::CALLS)),
     ];
@@ -277,6 +278,8 @@ pub(crate) fn another_seed() -> u64 {
 
 /// Random calls of a soak, on each file system; a stage compares 300,000.
 const SOAK_CALLS: u64 = 10_000_000;
+/// Schedules of each kind for each race of a soak; the stage has 1,000.
+const SOAK_SCHEDULES: u64 = 30_000;
 /// Kills of a soak; the stage has 100.
 const SOAK_KILLS: u64 = 2_000;
 

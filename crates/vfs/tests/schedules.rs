@@ -172,8 +172,11 @@ fn ask(user: &Task, question: Question, path: &str) -> Answer {
 /// How a failure begins that is one of the engine.
 const FORBIDDEN: &str = "forbidden: ";
 
-/// Executions of each race with each way to walk on each kind of schedule.
-const EXECUTIONS: usize = 3_000;
+/// Executions of each race with each way to walk on each kind of schedule. `RCUWALK_SCHEDULES` asks for more.
+fn executions() -> usize {
+    let wanted = std::env::var("RCUWALK_SCHEDULES");
+    wanted.map_or(1_000, |count| count.parse().expect("RCUWALK_SCHEDULES is a number"))
+}
 
 fn run(scheduler: impl Scheduler + 'static, execution: impl Fn() + Send + Sync + 'static) {
     let mut config = shuttle::Config::new();
@@ -188,9 +191,9 @@ fn explore(execution: impl Fn() + Send + Sync + 'static) {
         let execution = Arc::clone(&execution);
         move || execution()
     };
-    run(RandomScheduler::new_from_seed(1, EXECUTIONS), again());
+    run(RandomScheduler::new_from_seed(1, executions()), again());
     for depth in [2, 3, 4] {
-        run(PctScheduler::new_from_seed(depth as u64, depth, EXECUTIONS), again());
+        run(PctScheduler::new_from_seed(depth as u64, depth, executions()), again());
     }
 }
 
@@ -235,7 +238,7 @@ impl Race {
             assert!(reached.iter().eq(&wanted), "{:?} reached {reached:?}, not {wanted:?}", race.mode);
         }
         let outcomes: Vec<&str> = wanted.into_iter().collect();
-        println!("model: `{}` | {} | {}", races[0].name, races.len() * 4 * EXECUTIONS, outcomes.join("; "));
+        println!("model: `{}` | {} | {}", races[0].name, races.len() * 4 * executions(), outcomes.join("; "));
     }
 
     /// One execution: the answers, each of which was true at some moment of its call.
