@@ -624,3 +624,73 @@ fn namespaces_count_for_each_owner_above() {
     assert_eq!(vfs.set_sysctl(Sysctl::MaxMntNamespaces, 1 << 31), Err(Errno::EINVAL));
     assert_eq!(UserNamespace::init().set_ucount_max(Ucount::MntNamespaces, 1), Err(Errno::EPERM));
 }
+
+const MANY: usize = 1500;
+
+/// Mounts at `/t/c` with many mounts below them, and the same at `/u`, a peer of `/t`.
+fn many_mounts(vfs: &Vfs) -> Task {
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/t", "/u", "/x", "/o"]);
+    touch(&root, b"/x/f");
+    root.mount(b"none", b"/t", b"tmpfs", 0, b"").unwrap();
+    root.mount(b"", b"/t", b"", MS_SHARED, b"").unwrap();
+    bind(&root, b"/t", b"/u");
+    mkdirs(&root, &["/t/c", "/t/d"]);
+    (0..MANY).for_each(|i| root.mkdir(format!("/t/c/{i}").as_bytes(), 0o755).unwrap());
+    bind(&root, b"/t/c", b"/t/c");
+    (0..MANY).for_each(|i| bind(&root, b"/x", format!("/t/c/{i}").as_bytes()));
+    root
+}
+
+/// Has `change` run while another task makes directories, and each of `lookers` asks for the file on each of the mounts below a
+/// directory: once one is not as before, all have to be so. Gives how many directories were made.
+fn seen_at_once(vfs: &Vfs, lookers: &[(Task, &str)], change: impl FnOnce() + Send) -> u32 {
+    let seen = |(task, dir): &(Task, &str), i: usize| task.stat(format!("{dir}/{i}/f").as_bytes()).is_ok();
+    let before = seen(&lookers[0], 0);
+    let (over, other) = (AtomicBool::new(false), vfs.task(Cred::root()));
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            (0..).find(|_| {
+                other.mkdir(b"/o/d", 0o755).unwrap();
+                other.rmdir(b"/o/d").unwrap();
+                over.load(Ordering::Relaxed)
+            })
+        });
+        scope.spawn(|| {
+            change();
+            over.store(true, Ordering::Relaxed);
+        });
+        for i in (0..MANY).cycle().step_by(377) {
+            let over = over.load(Ordering::Relaxed);
+            if lookers.iter().any(|looker| seen(looker, i) != before) || over {
+                let changed = |i| lookers.iter().all(|looker| seen(looker, i) != before);
+                assert!((0..MANY).all(changed), "a mount is not as another one is");
+                break;
+            }
+        }
+        made.join().unwrap().unwrap()
+    })
+}
+
+/// A tree of mounts and its copies go, and come, at once for all walks. Nobody who changes a name waits for the whole of it.
+#[test]
+fn many_mounts_come_and_go_at_once() {
+    for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+        let vfs = Vfs::new().unwrap();
+        vfs.set_walk_mode(mode);
+        let root = many_mounts(&vfs);
+        let from_top = |dir| (vfs.task(Cred::root()), dir);
+        let bound = || root.mount(b"/t/c", b"/t/d", b"", MS_BIND | MS_REC, b"").unwrap();
+        let made = seen_at_once(&vfs, &["/t/d", "/u/d"].map(from_top), bound);
+        assert!(made > 10, "{made} directories were made while {MANY} mounts were bound twice");
+        // The directory that they stand in is taken away; they see what it held.
+        let from_within = |dir: &str| {
+            let task = vfs.task(Cred::root());
+            task.chdir(dir.as_bytes()).unwrap();
+            (task, ".")
+        };
+        let detach = || root.umount2(b"/t/c", MNT_DETACH).unwrap();
+        let made = seen_at_once(&vfs, &["/t/c", "/u/c"].map(from_within), detach);
+        assert!(made > 10, "{made} directories were made while {MANY} mounts went twice");
+    }
+}

@@ -28,8 +28,26 @@ pub(crate) struct Change<'a> {
     /// The mount through which the directories are seen.
     mnt: Handle,
     pub(crate) ns: NsGuard<'a>,
+    /// Comes after the lock: it takes that of mounts, which is not to be waited for under it.
+    uncovered: Uncovered<'a>,
     now: Timespec,
     _room: Option<Room<'a>>,
+}
+
+/// A dentry that lost its name while other namespaces have mounts on it, held. They are taken off it when the lock is released.
+struct Uncovered<'a> {
+    kernel: &'a Kernel,
+    dentry: Option<Handle>,
+}
+
+impl Drop for Uncovered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(dentry) = self.dentry {
+            self.kernel.detach_mounts(dentry);
+            self.kernel.store.dput(dentry);
+        }
+    }
 }
 
 /// What is to be created.
@@ -58,7 +76,8 @@ impl<'a> Change<'a> {
     /// Takes the lock, to see first.
     pub(crate) fn look(kernel: &'a Kernel, cred: &'a Cred, mnt: Handle) -> Self {
         let (room, now) = (kernel.watch.admit(), kernel.now());
-        Change { kernel, cred, mnt, ns: kernel.store.lock(), now, _room: room }
+        let uncovered = Uncovered { kernel, dentry: None };
+        Change { kernel, cred, mnt, ns: kernel.store.lock(), uncovered, now, _room: room }
     }
 
     /// Kernel: fs/namespace.c `mnt_want_write()`.
@@ -214,7 +233,8 @@ impl<'a> Change<'a> {
             store.touch(&mut self.ns, inode, Touch::C, self.now);
         }
         if store.see(dentry).meta.is_mounted() {
-            self.kernel.detach_mounts(&mut self.ns, dentry);
+            store.links(dentry).count.get();
+            self.uncovered.dentry = Some(dentry);
         }
         let held = store.links(dentry).count.count() > 1 || store.inode_rest(inode).count.get() > 1;
         if i.nlink.get() == 0 && held {

@@ -224,12 +224,12 @@ impl Task {
         }
         let kernel = &*self.kernel;
         let may_bind = || {
-            let ns = kernel.store.lock();
+            let mut lock = kernel.lock_mounts();
             let number = kernel.mount(anchor.mnt).ns.get();
             number != 0
                 && !is_anonymous(number)
-                && ns.mnt.user_ns_of(number).is_some_and(|of| self.cred.ns_capable(of, CAP_SYS_ADMIN))
-                && !kernel.has_locked_children(&ns, anchor)
+                && lock.mnt.user_ns_of(number).is_some_and(|of| self.cred.ns_capable(of, CAP_SYS_ADMIN))
+                && !kernel.has_locked_children(&mut lock, anchor)
         };
         let below = if open_flags & O_DIRECTORY == 0 {
             return Err(Errno::EPERM);

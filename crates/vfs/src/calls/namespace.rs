@@ -14,7 +14,8 @@ use crate::dcache::store::{InodeInit, Namespace};
 use crate::file::fs_struct::Place;
 use crate::file::{FileMode, Opening};
 use crate::kernel::EMPTY_DIR_SIZE;
-use crate::kernel::mount_tree::{ANON_NS, Attach, Copy, MntNamespace, Umount, is_anonymous};
+use crate::kernel::mount_lock::MountGuard;
+use crate::kernel::mount_tree::{ANON_NS, Attach, Copy, MntNamespace, copies_of, is_anonymous};
 use crate::kernel::owners::FsOwner;
 use crate::mount::{Path, flags};
 use crate::namei::getname::check_name;
@@ -24,7 +25,6 @@ use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::options::ShownOptions;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::Handle;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What mount_setattr(2) changes. Kernel: `struct mount_attr`.
@@ -127,7 +127,7 @@ impl Task {
     pub(crate) fn mnt_may_suid(&self, mnt: Handle) -> bool {
         let kernel = &*self.kernel;
         !kernel.mount_has(mnt, flags::NOSUID)
-            && kernel.mount(mnt).ns.get() == self.mnt_ns()
+            && kernel.mounts.ns_of(mnt) == self.mnt_ns()
             && self.cred.user_ns().is_in(kernel.id_view(mnt).sb_ns)
     }
 
@@ -228,7 +228,7 @@ impl Task {
     /// Kernel: fs/namespace.c `do_reconfigure_mnt()`, `do_remount()`.
     fn remount(&self, at: Path, ms: u64, data: &[u8]) -> Result<()> {
         let kernel = &*self.kernel;
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         let m = kernel.mount(at.mnt);
         if m.ns.get() != self.mnt_ns() || !kernel.path_mounted(at) {
             return Err(Errno::EINVAL);
@@ -244,33 +244,33 @@ impl Task {
             kernel.check_writers(at.mnt, new)?;
         } else {
             let sb_ns = kernel.id_view(at.mnt).sb_ns;
-            let options = TmpfsOptions::parse(data, ms, &self.cred, sb_ns)?.resolved(&ns)?;
+            let options = TmpfsOptions::parse(data, ms, &self.cred, sb_ns)?.resolved(&lock)?;
             if !self.cred.ns_capable(sb_ns, CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
             }
-            let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
+            let sb = lock.mnt.supers.get(m.sb.get()).ok_or(Errno::ESTALE)?;
             options.may_remount(&sb.options)?;
             let (budget, space) = (Arc::clone(&sb.budget), Arc::clone(&sb.space));
             let before = sb.flags & flags::SB_RDONLY;
-            kernel.set_sb_rdonly(&mut ns, m.sb.get(), options.flags & flags::SB_RDONLY != 0)?;
+            kernel.set_sb_rdonly(&mut lock, m.sb.get(), options.flags & flags::SB_RDONLY != 0)?;
             // Kernel: mm/shmem.c `shmem_reconfigure()`.
             if options.pages.is_some() && !budget.set_limit(options.page_limit())
                 || options.inodes.is_some_and(|inodes| !space.set_inodes(inodes))
             {
-                kernel.set_sb_flags(&mut ns, m.sb.get(), flags::SB_RDONLY, before);
+                kernel.set_sb_flags(&mut lock, m.sb.get(), flags::SB_RDONLY, before);
                 return Err(Errno::EINVAL);
             }
             kernel.set_sb_flags(
-                &mut ns,
+                &mut lock,
                 m.sb.get(),
                 flags::SB_REMOUNTABLE,
                 options.flags & flags::SB_REMOUNTABLE,
             );
-            if let Some(sb) = ns.mnt.supers.get_mut(m.sb.get()) {
+            if let Some(sb) = lock.mnt.supers.get_mut(m.sb.get()) {
                 sb.options = options.shown(&sb.options);
             }
         }
-        kernel.set_mnt_flags(&ns, at.mnt, new);
+        kernel.set_mnt_flags(&lock, at.mnt, new);
         Ok(())
     }
 
@@ -278,10 +278,10 @@ impl Task {
     fn bind(&self, source: &[u8], at: Path, recursive: bool) -> Result<()> {
         self.source(source, |from| {
             let kernel = &*self.kernel;
-            let mut ns = kernel.store.lock();
-            let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
-            let copy = self.copy_for_bind(&mut ns, from, recursive)?;
-            self.graft(&mut ns, copy, at)
+            let mut lock = kernel.lock_mounts();
+            let at = kernel.lock_mount_in(&lock, at, self.mnt_ns())?;
+            let copy = self.copy_for_bind(&mut lock, from, recursive)?;
+            self.graft(&mut lock, copy, at)
         })
     }
 
@@ -293,41 +293,48 @@ impl Task {
     }
 
     /// A copy of what is at `from`, attached nowhere. Kernel: fs/namespace.c `__do_loopback()`.
-    fn copy_for_bind(&self, ns: &mut Namespace, from: Path, recursive: bool) -> Result<Handle> {
+    fn copy_for_bind(&self, lock: &mut MountGuard<'_>, from: Path, recursive: bool) -> Result<Vec<Handle>> {
         let kernel = &*self.kernel;
-        if ns.mnt.propagation(from.mnt).unbindable
+        if lock.mnt.propagation(from.mnt).unbindable
             || !self.may_use(from.mnt)
-            || !recursive && kernel.has_locked_children(ns, from)
+            || !recursive && kernel.has_locked_children(lock, from)
         {
             return Err(Errno::EINVAL);
         }
-        if recursive { kernel.copy_tree(ns, from, Copy::Bind) } else { kernel.copy_one(ns, from, Copy::Bind) }
+        if recursive {
+            Ok(copies_of(&kernel.copy_tree(lock, from, Copy::Bind)?))
+        } else {
+            Ok(vec![kernel.copy_one(lock, from, Copy::Bind)?])
+        }
     }
 
     /// Attaches a detached tree, or drops it if it does not fit. Kernel: fs/namespace.c `graft_tree()`.
-    fn graft(&self, ns: &mut Namespace, mnt: Handle, at: Path) -> Result<()> {
+    fn graft(&self, lock: &mut MountGuard<'_>, tree: Vec<Handle>, at: Path) -> Result<()> {
         let kernel = &*self.kernel;
-        let fits = kernel.is_dir(at.dentry) == kernel.is_dir(kernel.mount(mnt).root.get());
+        let fits = kernel.is_dir(at.dentry) == kernel.is_dir(kernel.mount(tree[0]).root.get());
         let attached =
-            if fits { kernel.attach_recursive(ns, mnt, at, Attach::New) } else { Err(Errno::ENOTDIR) };
-        attached.inspect_err(|_| kernel.umount_tree(ns, mnt, Umount::Sync))
+            if fits { kernel.attach_recursive(lock, &tree, at, Attach::New) } else { Err(Errno::ENOTDIR) };
+        attached.inspect_err(|_| kernel.drop_copies(lock, &[tree]))
     }
 
     /// Kernel: fs/namespace.c `do_change_type()`.
     fn change_type(&self, at: Path, ms: u64) -> Result<()> {
         let kernel = &*self.kernel;
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         let kind = ms & !(MS_REC | MS_SILENT);
         let mnt_ns = kernel.mount(at.mnt).ns.get();
         if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || mnt_ns == 0 {
             return Err(Errno::EINVAL);
         }
-        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS);
+        let user_ns = lock.mnt.user_ns_of(mnt_ns & !ANON_NS);
         if !user_ns.is_some_and(|user_ns| self.cred.ns_capable(user_ns, CAP_SYS_ADMIN)) {
             return Err(Errno::EPERM);
         }
-        let tree = if ms & MS_REC != 0 { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
-        tree.into_iter().for_each(|mnt| kernel.change_propagation(&mut ns, mnt, kind));
+        let tree = if ms & MS_REC != 0 { lock.subtree(at.mnt) } else { vec![at.mnt] };
+        for mnt in tree {
+            kernel.change_propagation(&mut lock, mnt, kind);
+            lock.step();
+        }
         Ok(())
     }
 
@@ -353,15 +360,15 @@ impl Task {
         }
         let kernel = &*self.kernel;
         let now = kernel.now();
-        let mut ns = kernel.store.lock();
-        let at = kernel.lock_mount_in(&ns, at, self.mnt_ns())?;
-        let options = options.resolved(&ns)?;
+        let mut lock = kernel.lock_mounts();
+        let at = kernel.lock_mount_in(&lock, at, self.mnt_ns())?;
+        let options = options.resolved(&lock)?;
         let source = source.or(options.source.as_deref().map(str::as_bytes));
-        let source = source.map(|source| ns.mnt.new_source(source)).transpose()?;
-        let dev = ns.mnt.new_dev();
+        let source = source.map(|source| lock.mnt.new_source(source)).transpose()?;
+        let dev = lock.mnt.new_dev();
         let limits = (PageBudget::new(options.page_limit()), InodeSpace::new(options.inodes.unwrap_or(0)));
         let user_ns = Arc::clone(self.cred.user_ns());
-        let sb = ns.mnt.new_super(dev, user_ns, limits.0, limits.1, kernel.fastperm)?;
+        let sb = lock.mnt.new_super(dev, user_ns, limits.0, limits.1, kernel.fastperm)?;
         let init = InodeInit {
             mode: S_IFDIR | options.mode,
             uid: options.uid,
@@ -373,63 +380,58 @@ impl Task {
             times: Times { atime: now, mtime: now, ctime: now, btime: now },
             ..InodeInit::default()
         };
-        let made = kernel.new_root(&mut ns, &init);
-        let mnt = match made.and_then(|root| kernel.mount_new(&mut ns, sb, root, mnt_flags(ms))) {
+        let made = kernel.new_root(&mut lock, &init);
+        let mnt = match made.and_then(|root| kernel.mount_new(&mut lock, sb, root, mnt_flags(ms))) {
             Ok(mnt) => mnt,
             Err(errno) => {
-                kernel.drop_super(&mut ns, sb);
+                kernel.drop_super(&mut lock, sb);
                 return Err(errno);
             }
         };
-        kernel.set_sb_flags(&mut ns, sb, flags::SB_SETTABLE, options.flags);
-        ns.mnt.set_source(mnt, source);
-        if let Some(sb) = ns.mnt.supers.get_mut(sb) {
+        kernel.set_sb_flags(&mut lock, sb, flags::SB_SETTABLE, options.flags);
+        lock.mnt.set_source(mnt, source);
+        if let Some(sb) = lock.mnt.supers.get_mut(sb) {
             let new =
                 ShownOptions { mode: options.mode, uid: options.uid, gid: options.gid, ..Default::default() };
             sb.options = options.shown(&new);
         }
-        self.graft(&mut ns, mnt, at)
+        self.graft(&mut lock, vec![mnt], at)
     }
 
     /// Moves the mount at `from`, or the detached tree there. Kernel: fs/namespace.c `do_move_mount()`.
     fn do_move_mount(&self, from: Path, at: Path) -> Result<()> {
         let kernel = &*self.kernel;
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         if !kernel.path_mounted(from) || kernel.is_dir(at.dentry) != kernel.is_dir(from.dentry) {
             return Err(Errno::EINVAL);
         }
-        let at = kernel.lock_mount(&ns, at)?;
+        let at = kernel.lock_mount(&lock, at)?;
         let m = kernel.mount(from.mnt);
         let parent = m.parent.get();
         let (from_ns, to_ns) = (m.ns.get(), kernel.mount(at.mnt).ns.get());
-        let tree = ns.mnt.subtree(from.mnt);
+        let tree = lock.subtree(from.mnt);
         let movable = if from_ns == self.mnt_ns() {
             to_ns == from_ns
                 && parent != 0
                 && m.flags.get() & flags::LOCKED == 0
-                && ns.mnt.propagation(parent).shared == 0
+                && lock.mnt.propagation(parent).shared == 0
         } else {
             kernel.is_detached_root(from.mnt) && !tree.contains(&at.mnt) && self.may_use(at.mnt)
         };
         if !movable {
             return Err(Errno::EINVAL);
         }
-        if ns.mnt.propagation(at.mnt).shared != 0
-            && tree.iter().any(|&mnt| ns.mnt.propagation(mnt).unbindable)
+        if lock.mnt.propagation(at.mnt).shared != 0
+            && tree.iter().any(|&mnt| lock.mnt.propagation(mnt).unbindable)
         {
             return Err(Errno::EINVAL);
         }
         if tree.contains(&at.mnt) {
             return Err(Errno::ELOOP);
         }
-        let old = Path { mnt: parent, dentry: m.mountpoint.get() };
-        if parent == 0 {
-            // The tree's reference is the descriptor's no more.
-            return kernel.attach_recursive(&mut ns, from.mnt, at, Attach::New);
-        }
-        kernel.detach(&mut ns, from.mnt);
-        let moved = kernel.attach_recursive(&mut ns, from.mnt, at, Attach::Moved);
-        moved.inspect_err(|_| kernel.attach(&mut ns, from.mnt, old))
+        // The reference of a detached tree is the descriptor's no more.
+        let how = if parent == 0 { Attach::New } else { Attach::Moved };
+        kernel.attach_recursive(&mut lock, &tree, at, how)
     }
 
     /// Unmounts what is mounted at `target`. `flags`: `MNT_FORCE`, `MNT_DETACH` (even if it is in use), `MNT_EXPIRE`
@@ -462,17 +464,17 @@ impl Task {
                 }
             })
         })?;
-        let mut ns = kernel.store.lock();
-        let top = kernel.topmost(&ns, place);
+        let mut lock = kernel.lock_mounts();
+        let top = kernel.topmost(&lock, place);
         kernel.path_get(top);
-        kernel.path_put_locked(&mut ns, place);
-        let result = self.do_umount(&mut ns, top, flags);
-        kernel.path_put_locked(&mut ns, top);
+        kernel.path_put_locked(&mut lock, place);
+        let result = self.do_umount(&mut lock, top, flags);
+        kernel.path_put_locked(&mut lock, top);
         result
     }
 
     /// Kernel: fs/namespace.c `can_umount()`, `do_umount()`.
-    fn do_umount(&self, ns: &mut Namespace, top: Path, how: i32) -> Result<()> {
+    fn do_umount(&self, lock: &mut MountGuard<'_>, top: Path, how: i32) -> Result<()> {
         let kernel = &*self.kernel;
         let m = kernel.mount(top.mnt);
         self.may_mount()?;
@@ -489,36 +491,28 @@ impl Task {
                 return Err(Errno::EINVAL);
             }
             // The tree's and ours.
-            if kernel.mount_count(top.mnt) > 2 || !ns.mnt.is_leaf(top.mnt) {
+            if kernel.mount_count(top.mnt) > 2 || !lock.mnt.is_leaf(top.mnt) {
                 return Err(Errno::EBUSY);
             }
             if m.expiring.get() == 0 {
                 // Walks that remember where they came to shall come here again.
-                let _change = kernel.open_mounts(ns);
+                let _change = kernel.open_mounts(lock);
                 m.expiring.set(1);
                 return Err(Errno::EAGAIN);
             }
         }
         if is_root && how & MNT_DETACH == 0 {
             // The root cannot go; it becomes read-only instead.
-            return if sb_capable { kernel.set_sb_rdonly(ns, m.sb.get(), true) } else { Err(Errno::EPERM) };
+            return if sb_capable { kernel.set_sb_rdonly(lock, m.sb.get(), true) } else { Err(Errno::EPERM) };
         }
-        let at = m.place();
-        if at.mnt == 0 {
+        if m.parent.get() == 0 {
             return Err(Errno::EINVAL);
         }
-        if how & MNT_DETACH == 0
-            && (!ns.mnt.is_leaf(top.mnt)
-                || kernel.is_busy_elsewhere(ns, at)
-                || !kernel.detach_idle(ns, top.mnt, 2))
-        {
+        let lazily = how & MNT_DETACH != 0;
+        if !lazily && !lock.mnt.is_leaf(top.mnt) {
             return Err(Errno::EBUSY);
         }
-        if how & MNT_DETACH != 0 {
-            kernel.detach(ns, top.mnt);
-        }
-        kernel.propagate_umount(ns, top.mnt, at);
-        Ok(())
+        kernel.propagate_umount(lock, top.mnt, lazily)
     }
 
     /// Changes the attributes of the mount at `path`, with `AT_RECURSIVE` of all below it. Further flags:
@@ -557,13 +551,13 @@ impl Task {
 
     fn do_mount_setattr(&self, at: Path, recursive: bool, change: &AttrChange) -> Result<()> {
         let kernel = &*self.kernel;
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         let m = kernel.mount(at.mnt);
         let anonymous = is_anonymous(m.ns.get());
         if !kernel.path_mounted(at) || m.ns.get() != self.mnt_ns() && !kernel.is_detached_root(at.mnt) {
             return Err(Errno::EINVAL);
         }
-        let tree = if recursive { ns.mnt.subtree(at.mnt) } else { vec![at.mnt] };
+        let tree = if recursive { lock.subtree(at.mnt) } else { vec![at.mnt] };
         for &mnt in &tree {
             let old = kernel.mount(mnt).flags.get();
             let new = change.apply(old);
@@ -577,11 +571,11 @@ impl Task {
         }
         for &mnt in &tree {
             if let Some(idmap) = &change.idmap {
-                kernel.set_idmap(&ns, mnt, &idmap.maps)?;
+                kernel.set_idmap(&lock, mnt, &idmap.maps)?;
             }
-            kernel.set_mnt_flags(&ns, mnt, change.apply(kernel.mount(mnt).flags.get()));
+            kernel.set_mnt_flags(&lock, mnt, change.apply(kernel.mount(mnt).flags.get()));
             if change.propagation != 0 {
-                kernel.change_propagation(&mut ns, mnt, change.propagation);
+                kernel.change_propagation(&mut lock, mnt, change.propagation);
             }
         }
         Ok(())
@@ -640,11 +634,14 @@ impl Task {
             }
             let user_ns = &self.fs.mnt_ns.user_ns;
             let counted = kernel.count_namespace(&self.cred, user_ns, Ucount::MntNamespaces)?;
-            let mut ns = kernel.store.lock();
-            let mnt = self.copy_for_bind(&mut ns, at, flags & AT_RECURSIVE != 0)?;
-            kernel.set_ns(&mut ns, mnt, ANON_NS | self.mnt_ns());
-            ns.mnt.set_counted(mnt, counted);
-            let copy = Path { mnt, dentry: at.dentry };
+            let mut lock = kernel.lock_mounts();
+            let tree = self.copy_for_bind(&mut lock, at, flags & AT_RECURSIVE != 0)?;
+            for &mnt in &tree {
+                kernel.set_mount_ns(&mut lock, mnt, ANON_NS | self.mnt_ns());
+                lock.step();
+            }
+            lock.mnt.set_counted(tree[0], counted);
+            let copy = Path { mnt: tree[0], dentry: at.dentry };
             kernel.path_get(copy);
             Ok(copy)
         })?;
@@ -730,21 +727,19 @@ impl Task {
         let kernel = &*self.kernel;
         // Let go of after the lock.
         let owners = kernel.fs_owners.all();
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         let root = self.fs.fs.peek(Place::Root);
-        let put_old = kernel.lock_mount(&ns, old)?;
-        self.may_pivot(&ns, root, new, put_old)?;
+        let put_old = kernel.lock_mount(&lock, old)?;
+        self.may_pivot(&lock, root, new, put_old)?;
         let root_mount = kernel.mount(root.mnt);
         let base = root_mount.place();
-        kernel.detach(&mut ns, new.mnt);
         let locked = root_mount.flags.get() & flags::LOCKED;
         let new_flags = &kernel.mount(new.mnt).flags;
         new_flags.set(new_flags.get() | locked);
         root_mount.flags.set(root_mount.flags.get() & !flags::LOCKED);
-        kernel.detach(&mut ns, root.mnt);
-        kernel.attach(&mut ns, new.mnt, base);
-        kernel.attach(&mut ns, root.mnt, put_old);
-        kernel.chroot_fs_refs(&mut ns, &owners, root, new);
+        kernel.commit(&mut lock, 0, &[(new.mnt, base), (root.mnt, put_old)], || true);
+        kernel.end_commit(&mut lock);
+        kernel.chroot_fs_refs(&mut lock, &owners, root, new);
         Ok(())
     }
 
@@ -794,23 +789,25 @@ impl Task {
     pub(crate) fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<Arc<FsOwner>> {
         let kernel = &self.kernel;
         let counted = kernel.count_namespace(&self.cred, &user_ns, Ucount::MntNamespaces)?;
-        let mut ns = kernel.store.lock();
+        let mut lock = kernel.lock_mounts();
         let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);
         let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
         let from = Path { mnt: old.root, dentry: kernel.mount(old.root).root.get() };
-        let root = kernel.copy_tree(&mut ns, from, how)?;
-        let id = ns.mnt.new_ns(&user_ns, root);
-        kernel.set_ns(&mut ns, root, id);
-        // Both trees have the same shape, and are listed alike.
-        let copies: HashMap<Handle, Handle> =
-            ns.mnt.subtree(old.root).into_iter().zip(ns.mnt.subtree(root)).collect();
+        let pairs = kernel.copy_tree(&mut lock, from, how)?;
+        let root = pairs[0].1;
+        let id = lock.mnt.new_ns(&user_ns, root);
+        for &(_, copy) in &pairs {
+            kernel.set_mount_ns(&mut lock, copy, id);
+            lock.step();
+        }
         let places = [Place::Root, Place::Pwd].map(|place| {
             let path = fs.peek(place);
-            let moved = Path { mnt: copies.get(&path.mnt).copied().unwrap_or(path.mnt), ..path };
+            let copy = pairs.iter().find(|&&(mnt, _)| mnt == path.mnt);
+            let moved = Path { mnt: copy.map_or(path.mnt, |&(_, copy)| copy), ..path };
             kernel.path_get(moved);
             moved
         });
-        drop(ns);
+        drop(lock);
         let mnt_ns = MntNamespace::new(kernel, id, user_ns, root, Some(counted));
         Ok(FsOwner::holding(kernel, places, fs.umask(), mnt_ns))
     }

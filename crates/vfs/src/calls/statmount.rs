@@ -294,7 +294,7 @@ impl Task {
     /// Those of [`statmount`](Self::statmount) before the mount is looked for.
     pub(crate) fn statmount_ns(&self, req: MntIdReq) -> Result<u32> {
         let number = self.requested_ns(req)?;
-        let ns = self.kernel.store.lock();
+        let ns = self.kernel.lock_mounts();
         let user_ns = ns.mnt.user_ns_of(number).ok_or(Errno::ENOENT)?;
         let foreign = req.mnt_ns_id != 0 && number != self.mnt_ns();
         if foreign && !self.cred.ns_capable(user_ns, CAP_SYS_ADMIN) { Err(Errno::EPERM) } else { Ok(number) }
@@ -360,7 +360,7 @@ impl Task {
             return Err(Errno::ENOENT);
         }
         let kernel = &*self.kernel;
-        let ns = kernel.store.lock();
+        let ns = kernel.lock_mounts();
         let (_, root, at) = self.requested_mount(&ns, number, mnt_id)?;
         let asks = |flag: u64| mask & flag != 0;
         let mut stat = Statmount::default();
@@ -458,7 +458,7 @@ impl Task {
         let start = (last_mnt_id != 0).then_some(last_mnt_id);
         let (mut ids, mut last) = (Vec::new(), start);
         loop {
-            let ns = self.kernel.store.lock();
+            let ns = self.kernel.lock_mounts();
             let (info, _, at) = match self.requested_mount(&ns, number, req.mnt_id) {
                 Ok(found) => found,
                 // It went since the step before.

@@ -46,11 +46,13 @@ enum Heap {
 pub(crate) struct NsGuard<'a> {
     store: &'a Store,
     ns: Option<MutexGuard<'a, Namespace>>,
+    /// This holder works off the dentries that are gone.
+    works: bool,
 }
 
 impl<'a> NsGuard<'a> {
     pub(crate) fn new(store: &'a Store, ns: MutexGuard<'a, Namespace>) -> Self {
-        NsGuard { store, ns: Some(ns) }
+        NsGuard { store, ns: Some(ns), works: false }
     }
 }
 
@@ -79,18 +81,31 @@ impl DerefMut for NsGuard<'_> {
 impl Drop for NsGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.remains.heap.is_empty() || !self.remains.dentries.is_empty() {
+        if self.works || !self.remains.heap.is_empty() || !self.remains.dentries.is_empty() {
             self.clear_away();
         }
     }
 }
 
 impl NsGuard<'_> {
+    /// Lets go of the lock, and takes it again: a thread that has waited for long has it in between. What the holder made go stays
+    /// its own to clear away.
+    pub(crate) fn pause(&mut self) {
+        let Some(mut ns) = self.ns.take() else { return };
+        if !ns.remains.dentries.is_empty() {
+            self.works |= !std::mem::replace(&mut ns.remains.at_work, true);
+        }
+        let heap = std::mem::take(&mut ns.remains.heap);
+        drop(ns);
+        drop(heap);
+        self.ns = Some(self.store.lock_raw());
+    }
+
     #[cold]
     fn clear_away(&mut self) {
         let Some(mut ns) = self.ns.take() else { return };
         // Of the threads that made something go, one works off the dentries of all.
-        let works = !std::mem::replace(&mut ns.remains.at_work, true);
+        let works = self.works || !std::mem::replace(&mut ns.remains.at_work, true);
         loop {
             let done = !works || ns.remains.dentries.is_empty();
             if works && done {

@@ -1,5 +1,6 @@
 //! What all tasks share: the store, its mounts and settings, and what is open.
 
+pub(crate) mod mount_lock;
 pub(crate) mod mount_tree;
 pub(crate) mod names;
 pub(crate) mod owners;

@@ -8,6 +8,7 @@ use crate::cred::ucounts::Counted;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::store::{InodeInit, Namespace};
 use crate::kernel::Kernel;
+use crate::kernel::mount_lock::MountGuard;
 use crate::kernel::sysctl::Sysctl;
 use crate::mount::{INIT_MNT_NS, Path, Propagation, ROOT_MOUNT, ROOTFS_MOUNT, SuperBlock, flags};
 use crate::tmpfs::ispace::InodeSpace;
@@ -49,9 +50,9 @@ impl MntNamespace {
 impl Drop for MntNamespace {
     fn drop(&mut self) {
         if self.id != INIT_MNT_NS {
-            let mut ns = self.kernel.store.lock();
-            self.kernel.umount_tree(&mut ns, self.root, Umount::Lazy);
-            ns.mnt.remove_ns(self.id);
+            let mut lock = self.kernel.lock_mounts();
+            self.kernel.umount_tree(&mut lock, self.root, Umount::Lazy);
+            lock.mnt.remove_ns(self.id);
         }
     }
 }
@@ -97,6 +98,22 @@ pub(crate) enum Copy {
     Namespace,
     /// For a new namespace of another user namespace: everything is a slave, and what it restricts is locked.
     Unprivileged,
+}
+
+/// The first group above one without peers that has peers; 0 if there is none. The next search that comes by finds it at once.
+fn living_master(masters: &mut HashMap<u32, u32>, mut group: u32) -> u32 {
+    let mut passed = Vec::new();
+    while let Some(&master) = masters.get(&group) {
+        passed.push(group);
+        group = master;
+    }
+    masters.extend(passed.into_iter().map(|below| (below, group)));
+    group
+}
+
+/// The second of each pair: what was copied.
+pub(crate) fn copies_of(pairs: &[(Handle, Handle)]) -> Vec<Handle> {
+    pairs.iter().map(|&(_, copy)| copy).collect()
 }
 
 /// Changes of the mount tree, under the lock.
@@ -184,61 +201,121 @@ impl Kernel {
     ///
     /// Kernel: fs/namespace.c `umount_mnt()`.
     pub(crate) fn detach(&self, ns: &mut Namespace, mnt: Handle) {
-        self.detach_idle(ns, mnt, u32::MAX);
-    }
-
-    /// [`detach`](Self::detach) unless the mount has more than `most` references. The first mount, which is not counted,
-    /// is never in use.
-    pub(crate) fn detach_idle(&self, ns: &mut Namespace, mnt: Handle, most: u32) -> bool {
         let m = self.mount(mnt);
         let at = m.place();
         {
             let _change = self.open_mounts(ns);
-            if most != u32::MAX && mnt != ROOT_MOUNT {
-                // A walker takes its reference, then looks at the count that is odd now. Going through the reference count
-                // ourselves we are either behind it, and see its reference, or before it, and it sees the odd count.
-                m.count.get();
-                let last = m.count.put();
-                debug_assert!(!last, "the tree holds an attached mount");
-                if m.count.count() > most {
-                    return false;
-                }
-            }
             ns.mnt.chains.remove(&self.mounts.chains, &self.mounts, mnt);
             m.parent.set(0);
             m.mountpoint.set(0);
+            m.flags.set(m.flags.get() & !flags::MARKS);
         }
         if ns.mnt.remove_child(at.mnt, mnt, at.dentry) {
             self.store.set_mounted(ns, at.dentry, false);
         }
         self.store.put_locked(ns, at.dentry);
-        true
+    }
+
+    /// Whether nobody uses a mount but those who have `most` references to it; asked while the count of the table is odd. The first
+    /// mount, which is not counted, is never in use.
+    pub(crate) fn is_idle(&self, mnt: Handle, most: u32) -> bool {
+        if mnt == ROOT_MOUNT {
+            return true;
+        }
+        // A walker takes its reference, then looks at the table's count, which is odd now. Going through the reference count
+        // ourselves we are either behind it, and see its reference, or before it, and it sees the odd count.
+        let count = &self.mount(mnt).count;
+        count.get();
+        let last = count.put();
+        debug_assert!(!last, "the tree holds an attached mount");
+        count.count() <= most
     }
 
     /// Takes a mount and all below it away. What was mounted on a lazily unmounted one is not seen there any more either,
     /// unless it is locked: then what it covers stays covered.
     ///
     /// Kernel: fs/namespace.c `umount_tree()`.
-    pub(crate) fn umount_tree(&self, ns: &mut Namespace, mnt: Handle, how: Umount) {
-        self.umount_trees(ns, &[mnt], how);
+    pub(crate) fn umount_tree(&self, lock: &mut MountGuard<'_>, mnt: Handle, how: Umount) {
+        let tree = lock.subtree(mnt);
+        self.umount_trees(lock, &[tree], &[], how, || true);
     }
 
-    /// [`umount_tree`](Self::umount_tree) of trees that have nothing in common.
-    pub(crate) fn umount_trees(&self, ns: &mut Namespace, tops: &[Handle], how: Umount) {
-        let trees: Vec<Vec<Handle>> = tops.iter().map(|&top| ns.mnt.subtree(top)).collect();
-        ns.mnt.make_private(&trees.concat());
-        for (&top, tree) in tops.iter().zip(trees) {
-            for at in tree.into_iter().rev() {
-                let m = self.mount(at);
-                self.set_mount_ns(ns, at, 0);
-                let locked = m.flags.get() & flags::LOCKED != 0;
-                if at != top && (how == Umount::Connected || how == Umount::Lazy && locked) {
-                    continue;
-                }
+    /// [`umount_tree`](Self::umount_tree) of trees that have nothing in common, while the mounts in `moves` come to be elsewhere;
+    /// unless it [may](Self::commit) not be.
+    pub(crate) fn umount_trees(
+        &self,
+        lock: &mut MountGuard<'_>,
+        trees: &[Vec<Handle>],
+        moves: &[(Handle, Path)],
+        how: Umount,
+        may: impl FnOnce() -> bool,
+    ) -> bool {
+        for tree in trees {
+            for &at in tree {
+                let detached = if self.stays_connected(tree, at, how) { 0 } else { flags::GOING };
+                lock.mark(&[at], flags::JOINING | detached);
+            }
+        }
+        let done = self.commit(lock, 0, moves, may);
+        if done {
+            trees.iter().for_each(|tree| self.take_apart(lock, tree, how));
+        } else {
+            trees.iter().for_each(|tree| lock.mark(tree, 0));
+        }
+        self.end_commit(lock);
+        done
+    }
+
+    /// Whether a mount stays attached where it is, though unmounted.
+    fn stays_connected(&self, tree: &[Handle], mnt: Handle, how: Umount) -> bool {
+        let locked = self.mount(mnt).flags.get() & flags::LOCKED != 0;
+        mnt != tree[0] && (how == Umount::Connected || how == Umount::Lazy && locked)
+    }
+
+    /// Takes apart a tree, parents first, that no walk sees as one any more, or none ever saw.
+    fn take_apart(&self, lock: &mut MountGuard<'_>, tree: &[Handle], how: Umount) {
+        self.make_private(lock, tree);
+        for &at in tree.iter().rev() {
+            let m = self.mount(at);
+            self.set_mount_ns(lock, at, 0);
+            if self.stays_connected(tree, at, how) {
+                m.flags.set(m.flags.get() & !flags::MARKS);
+            } else {
                 if m.parent.get() != 0 {
-                    self.detach(ns, at);
+                    self.detach(lock, at);
                 }
-                self.mntput_locked(ns, at);
+                m.flags.set(m.flags.get() & !flags::MARKS);
+                self.mntput_locked(lock, at);
+            }
+            lock.step();
+        }
+    }
+
+    /// Drops copies that came to be attached nowhere.
+    pub(crate) fn drop_copies(&self, lock: &mut MountGuard<'_>, copies: &[Vec<Handle>]) {
+        copies.iter().for_each(|copy| self.take_apart(lock, copy, Umount::Sync));
+    }
+
+    /// Takes mounts out of their groups. The slaves of a group that has no peer left receive from its master, where it has one;
+    /// each changes its master once, however many groups come to an end.
+    ///
+    /// Kernel: fs/pnode.c `bulk_make_private()`.
+    fn make_private(&self, lock: &mut MountGuard<'_>, mounts: &[Handle]) {
+        let mut masters = HashMap::new();
+        for &mnt in mounts {
+            let old = lock.mnt.propagation(mnt);
+            lock.mnt.set_propagation(mnt, Propagation::default());
+            if old.shared != 0 && lock.mnt.peers(old.shared).next().is_none() {
+                masters.insert(old.shared, old.master);
+            }
+            lock.step();
+        }
+        for group in masters.keys().copied().collect::<Vec<_>>() {
+            let master = living_master(&mut masters, group);
+            for slave in lock.mnt.slaves(group).collect::<Vec<_>>() {
+                let was = lock.mnt.propagation(slave);
+                lock.mnt.set_propagation(slave, Propagation { master, ..was });
+                lock.step();
             }
         }
     }
@@ -250,22 +327,27 @@ impl Kernel {
         m.ns.set(number);
     }
 
-    /// Frees a mount that nobody holds, its file system if this was the last one of it, and what was attached to it and nobody
-    /// holds either. Tenants choose how deep that is.
-    pub(crate) fn mount_free(&self, ns: &mut Namespace, mnt: Handle) {
-        let mut unused = vec![mnt];
-        while let Some(mnt) = unused.pop() {
-            for child in ns.mnt.children(mnt).collect::<Vec<_>>() {
+    /// Frees some of the mounts that nobody holds, their file systems if these were the last ones of them, and what was attached to
+    /// them and nobody holds either: tenants choose how much that is. Whether there are more.
+    pub(crate) fn free_mounts(&self, ns: &mut Namespace, steps: u32) -> bool {
+        for _ in 0..steps {
+            let Some(&mnt) = ns.mnt.unused.last() else { break };
+            let child = ns.mnt.children(mnt).next();
+            if let Some(child) = child {
                 self.detach(ns, child);
                 if self.mount(child).count.put() {
-                    unused.push(child);
+                    ns.mnt.unused.push(child);
                 }
+            } else {
+                ns.mnt.unused.pop();
+                self.mount_free(ns, mnt);
             }
-            self.mount_free_one(ns, mnt);
         }
+        !ns.mnt.unused.is_empty()
     }
 
-    fn mount_free_one(&self, ns: &mut Namespace, mnt: Handle) {
+    /// Frees a mount that nobody holds, and nothing is attached to.
+    fn mount_free(&self, ns: &mut Namespace, mnt: Handle) {
         debug_assert_eq!(self.mount(mnt).parent.get(), 0, "an attached mount is held by its tree");
         ns.mnt.remove(mnt);
         let (root, sb) = (self.mount(mnt).root.get(), self.mount(mnt).sb.get());
@@ -422,126 +504,169 @@ impl Kernel {
         m.flags.set(now | locked | flags::LOCK_ATIME);
     }
 
-    /// A copy of the mounts at and below `from`, attached nowhere. Kernel: `copy_tree()`.
-    pub(crate) fn copy_tree(&self, ns: &mut Namespace, from: Path, how: Copy) -> Result<Handle> {
-        let root = self.copy_one(ns, from, how)?;
+    /// A copy of the mounts at and below `from`, attached nowhere: each beside what it was copied from, parents first.
+    ///
+    /// Kernel: `copy_tree()`.
+    pub(crate) fn copy_tree(
+        &self,
+        lock: &mut MountGuard<'_>,
+        from: Path,
+        how: Copy,
+    ) -> Result<Vec<(Handle, Handle)>> {
+        let mut pairs = vec![(from.mnt, self.copy_one(lock, from, how)?)];
+        let copied = self.copy_below(lock, from, how, &mut pairs);
+        if let Err(errno) = copied {
+            self.drop_copies(lock, &[copies_of(&pairs)]);
+            return Err(errno);
+        }
+        Ok(pairs)
+    }
+
+    fn copy_below(
+        &self,
+        lock: &mut MountGuard<'_>,
+        from: Path,
+        how: Copy,
+        pairs: &mut Vec<(Handle, Handle)>,
+    ) -> Result<()> {
         let all = matches!(how, Copy::Namespace | Copy::Unprivileged);
         // Each before what is on it, what is on the oldest first: ids tell in which order copies were made.
-        let mut todo = self.children_below(ns, from, root);
+        let below = self.children_below(lock, from);
+        let mut todo: Vec<(Handle, Handle)> =
+            below.into_iter().rev().map(|child| (child, pairs[0].1)).collect();
         while let Some((child, onto)) = todo.pop() {
-            if !all && ns.mnt.propagation(child).unbindable {
+            if !all && lock.mnt.propagation(child).unbindable {
                 continue;
             }
             let m = self.mount(child);
-            let place = Path { mnt: child, dentry: m.root.get() };
-            let copy = match self.copy_one(ns, place, how) {
-                Ok(copy) => copy,
-                Err(errno) => {
-                    self.umount_tree(ns, root, Umount::Sync);
-                    return Err(errno);
-                }
-            };
+            let copy = self.copy_one(lock, Path { mnt: child, dentry: m.root.get() }, how)?;
             let locked = how == Copy::Unprivileged || m.flags.get() & flags::LOCKED != 0;
             if locked {
                 let flags = &self.mount(copy).flags;
                 flags.set(flags.get() | flags::LOCKED);
             }
-            self.attach(ns, copy, Path { mnt: onto, dentry: m.mountpoint.get() });
-            todo.extend(ns.mnt.children(child).rev().map(|below| (below, copy)));
-        }
-        Ok(root)
-    }
-
-    /// What is mounted at and below `from`, the newest first, each with `copy`, the mount that its copy goes onto.
-    fn children_below(&self, ns: &Namespace, from: Path, copy: Handle) -> Vec<(Handle, Handle)> {
-        let below = |&child: &Handle| self.store.is_subdir(self.mount(child).mountpoint.get(), from.dentry);
-        ns.mnt.children(from.mnt).rev().filter(below).map(|child| (child, copy)).collect()
-    }
-
-    pub(crate) fn has_locked_children(&self, ns: &Namespace, from: Path) -> bool {
-        ns.mnt.children(from.mnt).any(|child| {
-            let m = self.mount(child);
-            m.flags.get() & flags::LOCKED != 0 && self.store.is_subdir(m.mountpoint.get(), from.dentry)
-        })
-    }
-
-    /// Attaches a detached tree at `at`, and copies of it wherever `at` propagates to.
-    ///
-    /// Kernel: `attach_recursive_mnt()`.
-    pub(crate) fn attach_recursive(
-        &self,
-        ns: &mut Namespace,
-        mnt: Handle,
-        at: Path,
-        how: Attach,
-    ) -> Result<()> {
-        // Something might have to be mounted over what it shows, which must have a name for that.
-        if self.is_unlinked(self.mount(mnt).root.get()) {
-            return Err(Errno::ENOENT);
-        }
-        let mnt_ns = self.mount(at.mnt).ns.get();
-        let mut pending = Pending::default();
-        if how == Attach::New {
-            self.count_mounts(ns, &mut pending, mnt_ns, mnt)?;
-        }
-        let group = ns.mnt.propagation(at.mnt).shared;
-        let mut copies = Vec::new();
-        if group != 0 {
-            for member in ns.mnt.subtree(mnt) {
-                let old = ns.mnt.propagation(member);
-                if old.shared == 0 {
-                    let shared = ns.mnt.new_group();
-                    ns.mnt.set_propagation(member, Propagation { shared, ..old });
-                }
-            }
-            if let Err(errno) = self.propagate_mnt(ns, mnt, at, &mut pending, &mut copies) {
-                copies.iter().for_each(|&(copy, _)| self.umount_tree(ns, copy, Umount::Sync));
-                return Err(errno);
-            }
-        }
-        self.attach(ns, mnt, at);
-        self.set_ns(ns, mnt, mnt_ns);
-        let user_ns = ns.mnt.user_ns_of(mnt_ns & !ANON_NS).cloned();
-        for (copy, at) in copies {
-            // What was there stays on top.
-            let over = self.mounts.lookup(at.mnt, at.dentry);
-            over.iter().for_each(|&over| self.detach(ns, over));
-            self.attach(ns, copy, at);
-            let to_ns = self.mount(at.mnt).ns.get();
-            self.set_ns(ns, copy, to_ns);
-            let foreign = match (&user_ns, ns.mnt.user_ns_of(to_ns & !ANON_NS)) {
-                (Some(from), Some(to)) => !from.is(to),
-                _ => true,
-            };
-            if foreign {
-                self.lock_tree(ns, copy);
-            }
-            if let Some(over) = over {
-                let root = self.mount(copy).root.get();
-                self.attach(ns, over, Path { mnt: copy, dentry: root });
-            }
+            self.attach(lock, copy, Path { mnt: onto, dentry: m.mountpoint.get() });
+            pairs.push((child, copy));
+            todo.extend(lock.mnt.children(child).rev().map(|below| (below, copy)));
+            lock.step();
         }
         Ok(())
     }
 
-    pub(crate) fn set_ns(&self, ns: &mut Namespace, mnt: Handle, mnt_ns: u32) {
-        ns.mnt.subtree(mnt).into_iter().for_each(|at| self.set_mount_ns(ns, at, mnt_ns));
+    /// What is mounted at and below `from`, the oldest first.
+    fn children_below(&self, lock: &mut MountGuard<'_>, from: Path) -> Vec<Handle> {
+        let mut children: Vec<Handle> = lock.mnt.children(from.mnt).collect();
+        children.retain(|&child| {
+            lock.step();
+            self.store.is_subdir(self.mount(child).mountpoint.get(), from.dentry)
+        });
+        children
+    }
+
+    pub(crate) fn has_locked_children(&self, lock: &mut MountGuard<'_>, from: Path) -> bool {
+        let children: Vec<Handle> = lock.mnt.children(from.mnt).collect();
+        children.into_iter().any(|child| {
+            lock.step();
+            self.is_locked(child) && self.store.is_subdir(self.mount(child).mountpoint.get(), from.dentry)
+        })
+    }
+
+    /// Attaches a tree, parents first, that is detached at `at`, or moves it there, and copies of it to wherever `at` propagates.
+    ///
+    /// Kernel: `attach_recursive_mnt()`.
+    pub(crate) fn attach_recursive(
+        &self,
+        lock: &mut MountGuard<'_>,
+        tree: &[Handle],
+        at: Path,
+        how: Attach,
+    ) -> Result<()> {
+        let (mnt, mnt_ns) = (tree[0], self.mount(at.mnt).ns.get());
+        // Something might have to be mounted over what it shows, which must have a name for that.
+        let unlinked = || self.is_unlinked(at.dentry) || self.is_unlinked(self.mount(mnt).root.get());
+        if unlinked() {
+            return Err(Errno::ENOENT);
+        }
+        let mut pending = Pending::default();
+        if how == Attach::New {
+            self.count_mounts(lock, &mut pending, mnt_ns, tree.len())?;
+        }
+        let mut copies = Vec::new();
+        if lock.mnt.propagation(at.mnt).shared != 0 {
+            for &member in tree {
+                let old = lock.mnt.propagation(member);
+                if old.shared == 0 {
+                    let shared = lock.mnt.new_group();
+                    lock.mnt.set_propagation(member, Propagation { shared, ..old });
+                }
+                lock.step();
+            }
+            let propagated = self.propagate_mnt(lock, mnt, at, &mut pending, &mut copies);
+            if let Err(errno) = propagated {
+                copies.iter().for_each(|(copy, _)| self.drop_copies(lock, std::slice::from_ref(copy)));
+                return Err(errno);
+            }
+        }
+        let mut moves = vec![(mnt, at)];
+        for (copy, at) in &copies {
+            moves.extend(self.attach_hidden(lock, copy, *at, mnt_ns).filter(|&(over, _)| over != mnt));
+        }
+        lock.mark(tree, flags::JOINING);
+        // Either may have lost its name meanwhile.
+        let unlinked = unlinked();
+        if !unlinked {
+            self.commit(lock, mnt_ns, &moves, || true);
+        }
+        for &member in tree.iter().filter(|_| !unlinked && how == Attach::New) {
+            self.set_mount_ns(lock, member, mnt_ns);
+            lock.step();
+        }
+        lock.mark(tree, 0);
+        for (copy, _) in &copies {
+            if unlinked { self.drop_copies(lock, std::slice::from_ref(copy)) } else { lock.mark(copy, 0) }
+        }
+        self.end_commit(lock);
+        if unlinked { Err(Errno::ENOENT) } else { Ok(()) }
+    }
+
+    /// Attaches a copy, parents first, that came by propagation from the namespace `from_ns`; it is seen when that is committed. What
+    /// is there already stays on top: gives that, and where it goes.
+    fn attach_hidden(
+        &self,
+        lock: &mut MountGuard<'_>,
+        copy: &[Handle],
+        at: Path,
+        from_ns: u32,
+    ) -> Option<(Handle, Path)> {
+        let to_ns = self.mount(at.mnt).ns.get();
+        let foreign = match [from_ns, to_ns].map(|number| lock.mnt.user_ns_of(number & !ANON_NS)) {
+            [Some(from), Some(to)] => !from.is(to),
+            _ => true,
+        };
+        for &member in copy {
+            if foreign {
+                self.lock_copy(member, copy[0]);
+            }
+            lock.mark(&[member], flags::COMING);
+            self.set_mount_ns(lock, member, to_ns);
+        }
+        let over = self.mounts.lookup(at.mnt, at.dentry);
+        self.attach(lock, copy[0], at);
+        over.map(|over| (over, Path { mnt: copy[0], dentry: self.mount(copy[0]).root.get() }))
     }
 
     /// What comes to a namespace of another user namespace is not to be taken apart there, but as a whole.
     ///
     /// Kernel: `lock_mnt_tree()`.
-    fn lock_tree(&self, ns: &Namespace, mnt: Handle) {
-        for at in ns.mnt.subtree(mnt) {
-            self.lock_flags(at);
-            if at != mnt {
-                let flags = &self.mount(at).flags;
-                flags.set(flags.get() | flags::LOCKED);
-            }
+    fn lock_copy(&self, mnt: Handle, top: Handle) {
+        self.lock_flags(mnt);
+        if mnt != top {
+            let flags = &self.mount(mnt).flags;
+            flags.set(flags.get() | flags::LOCKED);
         }
     }
 
-    /// Whether a namespace has room for the tree at `mnt` beside what is `pending`, which it becomes part of.
+    /// Whether a namespace has room for so many mounts beside what is `pending`, which they become part of.
     ///
     /// # Errors
     ///
@@ -553,30 +678,30 @@ impl Kernel {
         ns: &Namespace,
         pending: &mut Pending,
         mnt_ns: u32,
-        mnt: Handle,
+        mounts: usize,
     ) -> Result<()> {
         let waiting = pending.entry(mnt_ns).or_default();
-        *waiting += ns.mnt.subtree(mnt).len() as u64;
+        *waiting += mounts as u64;
         let all = ns.mnt.mounts_in(mnt_ns) + *waiting;
         if all > self.settings.get(Sysctl::MountMax) { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     /// Sets how a mount propagates. Kernel: `change_mnt_propagation()`.
-    pub(crate) fn change_propagation(&self, ns: &mut Namespace, mnt: Handle, kind: u64) {
-        let old = ns.mnt.propagation(mnt);
+    pub(crate) fn change_propagation(&self, lock: &mut MountGuard<'_>, mnt: Handle, kind: u64) {
+        let old = lock.mnt.propagation(mnt);
         if kind == MS_SHARED {
-            let shared = if old.shared == 0 { ns.mnt.new_group() } else { old.shared };
-            ns.mnt.set_propagation(mnt, Propagation { shared, unbindable: false, ..old });
+            let shared = if old.shared == 0 { lock.mnt.new_group() } else { old.shared };
+            lock.mnt.set_propagation(mnt, Propagation { shared, unbindable: false, ..old });
             return;
         }
-        ns.mnt.make_private(&[mnt]);
+        self.make_private(lock, &[mnt]);
         let master = match kind {
-            MS_SLAVE if ns.mnt.peers(old.shared).next().is_some() => old.shared,
+            MS_SLAVE if lock.mnt.peers(old.shared).next().is_some() => old.shared,
             MS_SLAVE => old.master,
             _ => 0,
         };
         let unbindable = kind == MS_UNBINDABLE;
-        ns.mnt.set_propagation(mnt, Propagation { shared: 0, master, unbindable });
+        lock.mnt.set_propagation(mnt, Propagation { shared: 0, master, unbindable });
     }
 
     /// Puts other flags into a mount. Kernel: `set_mount_attributes()`.
@@ -622,9 +747,9 @@ impl Kernel {
     ///
     /// Kernel: `dissolve_on_fput()`.
     pub(crate) fn dissolve(&self, mnt: Handle) {
-        let mut ns = self.store.lock();
+        let mut lock = self.lock_mounts();
         if self.is_detached_root(mnt) {
-            self.umount_tree(&mut ns, mnt, Umount::Connected);
+            self.umount_tree(&mut lock, mnt, Umount::Connected);
         }
     }
 }

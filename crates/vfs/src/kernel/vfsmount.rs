@@ -8,6 +8,7 @@ use crate::cred::userns::IdView;
 use crate::dcache::Seen;
 use crate::dcache::inode::{Inode, RacyAcl};
 use crate::dcache::store::Namespace;
+use crate::kernel::mount_lock::STEPS;
 use crate::kernel::mount_tree::Umount;
 use crate::kernel::trace::Spot;
 use crate::kernel::{Bail, Kernel};
@@ -112,14 +113,18 @@ impl Kernel {
     pub(crate) fn mntput_no_expire(&self, mnt: Handle) {
         if mnt != ROOT_MOUNT && self.mount(mnt).count.put() {
             let mut ns = self.store.lock();
-            self.mount_free(&mut ns, mnt);
+            ns.mnt.unused.push(mnt);
+            while self.free_mounts(&mut ns, STEPS) {
+                ns.pause();
+            }
         }
     }
 
-    /// [`mntput`](Self::mntput) while the lock is held.
+    /// [`mntput`](Self::mntput) while the lock is held. The mounts that only this one kept are freed later if they are many.
     pub(crate) fn mntput_locked(&self, ns: &mut Namespace, mnt: Handle) {
         if mnt != ROOT_MOUNT && self.mount(mnt).count.put() {
-            self.mount_free(ns, mnt);
+            ns.mnt.unused.push(mnt);
+            self.free_mounts(ns, 1);
         }
     }
 
@@ -190,8 +195,7 @@ impl Kernel {
     pub(crate) fn mountpoint_above(&self, at: Path, root: Path) -> Option<Path> {
         let mut mnt = at.mnt;
         loop {
-            let m = self.mount(mnt);
-            let over = m.place();
+            let over = self.mounts.place(mnt);
             if over.mnt == 0 || over == root {
                 return None;
             }
@@ -248,16 +252,24 @@ impl Kernel {
     /// Kernel: fs/namespace.c `is_local_mountpoint()`.
     pub(crate) fn is_local_mountpoint(&self, ns: &Namespace, dentry: Handle, mnt_ns: u32) -> bool {
         self.store.see(dentry).meta.is_mounted()
-            && ns.mnt.covering(dentry).any(|mnt| self.mount(mnt).ns.get() == mnt_ns)
+            && ns.mnt.covering(dentry).any(|mnt| self.mounts.ns_of(mnt) == mnt_ns)
     }
 
     /// Takes the mounts off a dentry that lost its name: they are other namespaces'.
     ///
     /// Kernel: fs/namespace.c `__detach_mounts()`.
-    pub(crate) fn detach_mounts(&self, ns: &mut Namespace, dentry: Handle) {
+    pub(crate) fn detach_mounts(&self, dentry: Handle) {
+        let mut lock = self.lock_mounts();
         loop {
-            let Some(mnt) = ns.mnt.covering(dentry).next() else { return };
-            self.umount_tree(ns, mnt, Umount::Connected);
+            let Some(mnt) = lock.mnt.covering(dentry).next() else { return };
+            if self.mount(mnt).ns.get() == 0 {
+                // Unmounted already, and kept where it is by a mount that is still in use.
+                self.detach(&mut lock, mnt);
+                self.mntput_locked(&mut lock, mnt);
+            } else {
+                self.umount_tree(&mut lock, mnt, Umount::Connected);
+            }
+            lock.step();
         }
     }
 
@@ -285,12 +297,12 @@ impl Kernel {
         let store = &self.store;
         let (mut names, mut bytes) = (Vec::new(), 0);
         while at != root && bytes < limit {
-            let m = self.mount(at.mnt);
-            if at.dentry == m.root.get() {
-                if m.parent.get() == 0 {
+            if at.dentry == self.mount(at.mnt).root.get() {
+                let over = self.mounts.place(at.mnt);
+                if over.mnt == 0 {
                     break;
                 }
-                at = m.place();
+                at = over;
                 continue;
             }
             let parent = store.dentry(at.dentry).parent.get();
@@ -315,14 +327,13 @@ impl Kernel {
 
     /// Whether `path` lies at or below `root`, across mounts. Kernel: fs/namespace.c `is_path_reachable()`.
     pub(crate) fn is_path_reachable(&self, _: &Namespace, path: Path, root: Path) -> bool {
-        let (mut mnt, mut dentry) = (path.mnt, path.dentry);
-        while mnt != root.mnt {
-            let m = self.mount(mnt);
-            if m.parent.get() == 0 {
+        let mut at = path;
+        while at.mnt != root.mnt {
+            at = self.mounts.place(at.mnt);
+            if at.mnt == 0 {
                 return false;
             }
-            (mnt, dentry) = (m.parent.get(), m.mountpoint.get());
         }
-        self.store.is_subdir(dentry, root.dentry)
+        self.store.is_subdir(at.dentry, root.dentry)
     }
 }

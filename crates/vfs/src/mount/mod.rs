@@ -19,7 +19,7 @@ use crate::cred::userns::{IdView, MountIdmap, UserNamespace};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::options::ShownOptions;
 use crate::tmpfs::pages::PageBudget;
-use rcuwalk_sync::lock::RwLock;
+use rcuwalk_sync::lock::{FairMutex, RwLock};
 use rcuwalk_sync::{
     Arena, Budget, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
     chains::Found, type_stable,
@@ -60,7 +60,8 @@ type_stable! {
 }
 
 impl Mount {
-    /// Where it is attached; mount 0 if nowhere.
+    /// Where it is attached, whatever it is marked with; mount 0 if nowhere. Those who do not hold [`MountTable::sem`] ask
+    /// [`MountTable::place`].
     #[inline(always)]
     pub(crate) fn place(&self) -> Path {
         Path { mnt: self.parent.get(), dentry: self.mountpoint.get() }
@@ -115,6 +116,15 @@ pub(crate) mod flags {
     pub(crate) const LOCK_ATIME: u32 = 1 << 18;
     /// Permission checks ask a hook as well ([`crate::Security`]).
     pub(crate) const HOOKED: u32 = 1 << 19;
+
+    // What becomes true when a change of many mounts is committed ([`super::MountTable::committed`]).
+    /// No walk comes to the mount before.
+    pub(crate) const COMING: u32 = 1 << 23;
+    /// The mount is attached nowhere from then on.
+    pub(crate) const GOING: u32 = 1 << 24;
+    /// The mount is in the namespace [`super::MountTable::joined`] from then on.
+    pub(crate) const JOINING: u32 = 1 << 25;
+    pub(crate) const MARKS: u32 = COMING | GOING | JOINING;
 }
 
 /// A place in the tree: a dentry as seen through a mount.
@@ -150,6 +160,14 @@ pub(crate) struct MountTable {
     pub(crate) chains: Chains,
     /// Changes whenever a mount is attached or detached, anywhere. Kernel: `mount_lock`.
     pub(crate) seq: SeqCount,
+    /// Held, outside of the lock of the name space, by all who change the tree of mounts or look at much of it. Kernel:
+    /// `namespace_sem`.
+    pub(crate) sem: FairMutex<()>,
+    /// Whether what mounts are marked with counts ([`flags::MARKS`]). A change of many mounts marks them step by step, has all of it
+    /// come true by this one word, under [`seq`](Self::seq), and then puts it into effect step by step.
+    pub(crate) committed: Racy32,
+    /// Where mounts are then that are marked `JOINING`.
+    pub(crate) joined: Racy32,
     views: Views,
     init_ns: Arc<UserNamespace>,
 }
@@ -221,6 +239,8 @@ pub(crate) struct MountState {
     devs: BTreeSet<u64>,
     /// What is known of mount namespaces that is not their tasks' business, by number.
     namespaces: HashMap<u32, NamespaceInfo>,
+    /// Mounts that nobody holds, to be freed step by step.
+    pub(crate) unused: Vec<Handle>,
     pub(crate) next_id: u64,
     next_ns: u32,
     next_group: u32,
@@ -339,6 +359,9 @@ impl MountTable {
             mounts: Arena::counted(MAX_MOUNTS, memory.clone(), MOUNT_BYTES)?,
             chains,
             seq: SeqCount::default(),
+            sem: FairMutex::new(()),
+            committed: Racy32::default(),
+            joined: Racy32::default(),
             views: Views::default(),
             init_ns: UserNamespace::init(),
         };
@@ -351,6 +374,7 @@ impl MountTable {
             supers: Table::default(),
             devs: BTreeSet::new(),
             namespaces: HashMap::new(),
+            unused: Vec::new(),
             next_id: FIRST_MNT_ID,
             next_ns: INIT_MNT_NS,
             next_group: 1,
@@ -371,12 +395,39 @@ impl MountTable {
     pub(crate) fn lookup(&self, parent: Handle, dentry: Handle) -> Option<Handle> {
         let is = |at: Handle| {
             let m = self.get(at);
-            m.parent.get() == parent && m.mountpoint.get() == dentry
+            m.parent.get() == parent && m.mountpoint.get() == dentry && self.is_visible(m.flags.get())
         };
         match self.chains.find(self, mount_hash(parent, dentry), is) {
             Found::Hit(mnt) => Some(mnt),
             // Led astray: the count changed then, too.
             Found::Miss | Found::Astray => None,
+        }
+    }
+
+    #[inline]
+    fn is_visible(&self, set: u32) -> bool {
+        match set & (flags::COMING | flags::GOING) {
+            0 => true,
+            flags::COMING => self.committed.get() != 0,
+            _ => self.committed.get() == 0,
+        }
+    }
+
+    /// Where a mount is attached; mount 0 if nowhere.
+    #[inline]
+    pub(crate) fn place(&self, mnt: Handle) -> Path {
+        let m = self.get(mnt);
+        if self.is_visible(m.flags.get()) { m.place() } else { Path::default() }
+    }
+
+    /// The mount namespace that a mount belongs to; 0 if none.
+    pub(crate) fn ns_of(&self, mnt: Handle) -> u32 {
+        let m = self.get(mnt);
+        let (set, committed) = (m.flags.get(), self.committed.get() != 0);
+        match (set & flags::COMING != 0, set & flags::JOINING != 0) {
+            (true, _) if !committed => 0,
+            (_, true) if committed => self.joined.get(),
+            _ => m.ns.get(),
         }
     }
 
@@ -401,17 +452,6 @@ impl MountTable {
             },
         }
     }
-}
-
-/// The first group above one without peers that has peers; 0 if there is none. The next search that comes by finds it at once.
-fn living_master(masters: &mut HashMap<u32, u32>, mut group: u32) -> u32 {
-    let mut passed = Vec::new();
-    while let Some(&master) = masters.get(&group) {
-        passed.push(group);
-        group = master;
-    }
-    masters.extend(passed.into_iter().map(|below| (below, group)));
-    group
 }
 
 impl MountState {
@@ -503,28 +543,6 @@ impl MountState {
         }
     }
 
-    /// Takes mounts out of their groups. The slaves of a group that has no peer left receive from its master, where it has one;
-    /// each changes its master once, however many groups come to an end.
-    ///
-    /// Kernel: fs/pnode.c `bulk_make_private()`.
-    pub(crate) fn make_private(&mut self, mounts: &[Handle]) {
-        let mut masters = HashMap::new();
-        for &mnt in mounts {
-            let old = self.propagation(mnt);
-            self.set_propagation(mnt, Propagation::default());
-            if old.shared != 0 && self.peers(old.shared).next().is_none() {
-                masters.insert(old.shared, old.master);
-            }
-        }
-        for group in masters.keys().copied().collect::<Vec<_>>() {
-            let master = living_master(&mut masters, group);
-            for slave in self.slaves(group).collect::<Vec<_>>() {
-                let was = self.propagation(slave);
-                self.set_propagation(slave, Propagation { master, ..was });
-            }
-        }
-    }
-
     fn leave(&mut self, number: u32, remove: impl Fn(&mut Group) -> bool) {
         if let Some(group) = self.groups.get_mut(&number) {
             remove(group);
@@ -587,17 +605,6 @@ impl MountState {
     /// The mounts that cover a dentry, in whatever namespace.
     pub(crate) fn covering(&self, dentry: Handle) -> impl Iterator<Item = Handle> {
         self.covering.get(&dentry).into_iter().flatten().copied()
-    }
-
-    /// A mount and everything below it, parents first.
-    pub(crate) fn subtree(&self, mnt: Handle) -> Vec<Handle> {
-        let mut list = vec![mnt];
-        let mut at = 0;
-        while at < list.len() {
-            list.extend(self.children(list[at]));
-            at += 1;
-        }
-        list
     }
 
     /// A number for a new mount namespace, whose first mount is `root`.

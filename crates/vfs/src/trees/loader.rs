@@ -6,9 +6,9 @@ use crate::calls::dirops::SHORT_SYMLINK;
 use crate::cred::userns::{MountIdmap, UserNamespace};
 use crate::dcache::children::{DIR_OFFSET_EOD, DIR_OFFSET_MIN};
 use crate::dcache::inode::{Times, flags};
-use crate::dcache::remains::NsGuard;
 use crate::dcache::store::InodeInit;
 use crate::kernel::Kernel;
+use crate::kernel::mount_lock::MountGuard;
 use crate::kernel::vfs::{MountOptions, Vfs};
 use crate::mount::{self, Path, ROOT_MOUNT, ROOT_SB};
 use crate::perm;
@@ -148,7 +148,7 @@ impl<'a> NewMount<'a> {
 #[derive(Debug)]
 pub struct Loader<'a> {
     kernel: &'a Kernel,
-    ns: NsGuard<'a>,
+    ns: MountGuard<'a>,
 }
 
 /// The ACLs among a node's attributes, and what remains.
@@ -167,11 +167,11 @@ impl Vfs {
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(kernel: &'a Kernel) -> Self {
-        Loader { kernel, ns: kernel.store.lock() }
+        Loader { kernel, ns: kernel.lock_mounts() }
     }
 
     /// What it works on.
-    pub(crate) fn parts(&mut self) -> (&'a Kernel, &mut NsGuard<'a>) {
+    pub(crate) fn parts(&mut self) -> (&'a Kernel, &mut MountGuard<'a>) {
         (self.kernel, &mut self.ns)
     }
 
