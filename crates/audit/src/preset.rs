@@ -11,7 +11,7 @@ pub fn any_uid() -> Identity {
     labelled("any-uid", 0)
 }
 
-/// A user that is neither owner nor group of anything. What this identity may do, every user may who is not named by owner, group or
+/// A user that is neither owner nor group of anything. Every user may do what this identity may, unless named by owner, group or
 /// ACL.
 pub fn world() -> Identity {
     labelled("world", NOBODYS_ID)

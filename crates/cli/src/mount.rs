@@ -28,7 +28,7 @@ What mount(8) and systemd understand themselves (defaults, noauto, nofail, _netd
 Unmount with `rcuwalk umount`, which waits until all is in the image; or with umount(8), fusermount3 -u, or a signal to the process. \
 Nothing is kept then but in an image.
 
-With --image, what is fsynced survives everything, and what is not is kept every five seconds and when it is unmounted.
+With --image, what was fsynced survives everything; all else is kept every five seconds and at unmount.
 
 In /etc/fstab, with this program also installed as /sbin/mount.rcuwalk:
   none             /mnt/scratch  rcuwalk  limit=1G         0 0

@@ -284,7 +284,7 @@ impl Call {
         }
     }
 
-    /// Whether the mount must have ids for who makes it: of what it makes, or of the new name or owner.
+    /// Whether the mount must map the caller's ids: it makes an inode, a name or an owner.
     pub(crate) fn creates(&self) -> bool {
         match self {
             Call::Open(_, flags, _) => flags & (O_CREAT | __O_TMPFILE) != 0,

@@ -77,7 +77,7 @@ impl Step {
     }
 }
 
-/// Groups whose members may as well be root, or read what is not theirs anywhere: they own disks, start containers, or become
+/// Groups whose members are as good as root, or can read everybody's files: they own disks, start containers, or become
 /// root by rule.
 const POWERFUL: [&str; 16] = [
     "root",
@@ -126,7 +126,7 @@ fn width(steps: &[Step], gains: &[Gain]) -> Width {
     steps.iter().map(of_step).chain(gains.iter().map(of_gain)).max().unwrap_or(Width::Narrow)
 }
 
-/// How much a kind of change opens, by rank; the kind of a fix is that of its widest step.
+/// How much a kind of change opens, by rank; a fix is as wide as its widest step.
 fn rank(kind: &str) -> usize {
     const KINDS: [&str; 11] = [
         "login",
@@ -343,7 +343,7 @@ impl Copy<'_> {
         });
         let by_mode = object.acl.is_none().then_some((object.gid, (object.mode >> 3 & 7) as u16));
         let member = |gid: u32| self.who.gids[3] == gid || self.who.groups.contains(&gid);
-        // Group 0 is root's: who is in it may do much that has nothing to do with this.
+        // Group 0 is root's: its members may do much that has nothing to do with this.
         let gid = by_mode
             .into_iter()
             .chain(named)

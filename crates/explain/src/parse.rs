@@ -166,7 +166,7 @@ impl Arguments {
         })
     }
 
-    /// Times of files: whether both are to be the present, which is asked of whoever may write.
+    /// Times of files: whether both are set to the present, for which write permission is enough.
     fn times(&mut self) -> Parsed<SetTimes> {
         match self.next() {
             Some(Value::Null) => Ok(SetTimes::Now),

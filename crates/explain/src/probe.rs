@@ -310,7 +310,7 @@ impl<'a> Probe<'a> {
         Ok(File::from(file))
     }
 
-    /// Looks at one entry of the directory at `path`, if it is one: whether it is empty matters to who removes it.
+    /// Looks at one entry of the directory at `path`, if it is one: rmdir needs to know whether it is empty.
     pub(crate) fn look_into(&mut self, path: &[u8]) {
         let stat = self.open.task(&self.scene).and_then(|task| task.lstat(path));
         let Some(stat) = stat.ok().filter(|stat| stat.mode & S_IFMT == S_IFDIR) else { return };

@@ -206,7 +206,7 @@ pub(crate) fn try_call(scene: &Scene, cred: &Cred, who: &Subject, call: &Call) -
     Ok(Trial { result, events })
 }
 
-/// One question about one path, and who asks it.
+/// One question about one path, and the caller.
 pub(crate) struct Question<'a> {
     pub(crate) place: &'a Place,
     pub(crate) scene: &'a Scene,

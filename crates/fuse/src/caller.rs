@@ -248,7 +248,7 @@ impl Thread {
         }
     }
 
-    /// What it does now; none for who may not know, and for a thread that is in no call.
+    /// What it does now; none if the caller may not know, and for a thread that is in no call.
     fn call(&self) -> Option<Call> {
         let file = openat(&self.dir, "syscall", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let text = io::read_to_string(File::from(file)).ok()?;

@@ -174,7 +174,7 @@ impl Server {
         Ok(self.bare_asker(req, place, want)?.unwrap_or_else(|| self.callers.identity(req)))
     }
 
-    /// The same for who needs neither groups nor capabilities, and need not be looked up: the owner, and all if the mode allows it
+    /// The same for callers whose groups and capabilities do not matter, and need not be looked up: the owner, and all if the mode allows it
     /// everybody.
     fn bare_asker(&self, req: &Header, place: i32, want: i32) -> Result<Option<Identity>> {
         let (st, want) = (self.keeper.fstat(place)?, want as u32);

@@ -168,7 +168,7 @@ pub(crate) struct Layer {
     pub(crate) pruned: u64,
 }
 
-/// A name that says what is not there any more.
+/// A name that says which other name is gone.
 enum Whiteout<'a> {
     /// Everything in its directory.
     Opaque,

@@ -350,7 +350,7 @@ impl Parts {
         }
     }
 
-    /// Opens a part; its bytes are checked by who reads them.
+    /// Opens a part; the reader checks its bytes.
     fn open_part(&self, part: &Part) -> Result<Box<dyn Read>, ImportError> {
         let name = &*part.name;
         let failed = |e: io::Error| wrong(name, e);

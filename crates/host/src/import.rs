@@ -67,7 +67,7 @@ impl Default for ImportOptions {
 ///
 /// That directory should be empty. Symbolic links on the way to `dir` are followed, none below it is. Unless the options
 /// ask for a [`copy`](ImportOptions::copy), inode numbers are those of the source; if other file systems are crossed, two
-/// files may come to have the same one. Likewise the link count of a file is that of the source, even if some of its names
+/// files may come to have the same one. Likewise a file keeps the link count of the source, even if some of its names
 /// lie outside `dir`.
 ///
 /// # Errors

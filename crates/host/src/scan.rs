@@ -522,7 +522,7 @@ impl Worker<'_> {
         token: Token,
         size: u64,
     ) -> Result<(), Stop> {
-        // The file counts as read, even if no data follows: what is not written is a hole.
+        // The file counts as read, even if no data follows: the rest is a hole.
         let path = self.batch.store(&join(here.path, name.to_bytes()));
         self.batch.writes.push(Write { token, path, offset: 0, data: Span::default() });
         let mut offset = 0;

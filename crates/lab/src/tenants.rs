@@ -289,7 +289,7 @@ impl World for Running {
     }
 }
 
-/// What the other tenant does again and again; the number is that of the round.
+/// What the other tenant does again and again; the argument is the number of the round.
 type Call<'a> = &'a (dyn Fn(u64) -> bool + Sync);
 
 /// Runs the hostile part while others ask.

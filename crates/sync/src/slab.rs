@@ -159,7 +159,7 @@ impl Slabs {
         &self.policy
     }
 
-    /// A cache of buffers of `size` bytes. Its name is that of `site`, at which its fills are counted.
+    /// A cache of buffers of `size` bytes, named after `site`, at which its fills are counted.
     ///
     /// Kernel: mm/slab_common.c `kmem_cache_create()`, with its `find_mergeable()`.
     pub fn cache(&self, site: &'static Site, size: usize, init: Init) -> Cache {

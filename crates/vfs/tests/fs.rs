@@ -97,7 +97,7 @@ impl Host {
     }
 }
 
-/// The same calls on both: `m` is the module, `$fs` who is asked, and `$say` takes each answer.
+/// The same calls on both: `m` is the module, `$fs` the file system, and `$say` takes each answer.
 macro_rules! script {
     ($fs:ident, $say:ident) => {
         let type_of = |t: m::FileType| (t.is_dir(), t.is_file(), t.is_symlink(), t.is_fifo(), t.is_socket());

@@ -340,7 +340,7 @@ fn links_lead_where_they_lead_now() {
         root.mount(b"", b"/", b"", MS_REMOUNT | MS_BIND | flags, b"").unwrap();
         through(ino);
     }
-    // The root of one who asks from elsewhere.
+    // The root of a task that has another root.
     root.symlink(b"/b/c/f", b"/a/absolute").unwrap();
     assert_eq!(look(&root, "/a/absolute"), Err(Errno::ENOENT));
     root.chdir(b"/a").unwrap();
@@ -471,7 +471,7 @@ fn a_directory_that_is_missing_on_the_way_is_remembered() {
     assert_eq!(look(&user, "/a/none/../b/c/f"), Err(Errno::EACCES));
     root.chmod(b"/a/none", 0o755).unwrap();
     assert!(look(&user, "/a/none/../b/c/f").is_ok());
-    // A link that leads nowhere is there for who does not follow it.
+    // A link that leads nowhere is there for a call that does not follow it.
     root.symlink(b"nowhere", b"/a/dangling").unwrap();
     assert_eq!(look(&user, "/a/dangling"), Err(Errno::ENOENT));
     assert!(user.lstat(b"/a/dangling").is_ok());

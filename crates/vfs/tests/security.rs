@@ -5,7 +5,7 @@ use rcuwalk::uapi::*;
 use rcuwalk::{Cred, Errno, NewInode, NewMount, Result, Security, SecurityInode, Task, Vfs, WalkMode};
 use std::sync::{Arc, Mutex};
 
-/// Writes down who is asked about, and forbids one inode.
+/// Writes down whose permission is asked for, and forbids one inode.
 #[derive(Default)]
 struct Log {
     asked: Mutex<Vec<(u64, u32)>>,
@@ -116,7 +116,7 @@ fn it_is_asked_about_touching_on_the_strength_of_write_permission() {
     assert_eq!(user.setxattr(b"/a/b/f", b"user.x", b"1", 0), Err(Errno::EPERM));
     assert_eq!(user.open(b"/a/b/f", O_WRONLY, 0), Err(Errno::EPERM));
     asked(&log);
-    assert_eq!(root.chmod(b"/a/b/f", 0o644), Ok(()), "attributes go by who owns it");
+    assert_eq!(root.chmod(b"/a/b/f", 0o644), Ok(()), "only the owner matters for attributes");
     assert_eq!(asked(&log), searched);
 }
 

@@ -85,7 +85,7 @@ struct Who {
     /// An arbitrary user id with group 0 and no capability, as containers are started on some platforms
     #[arg(long)]
     any_uid: bool,
-    /// Everybody who is neither owner nor group nor named in an ACL
+    /// Every user that is neither owner, nor in the group, nor named in an ACL
     #[arg(long)]
     world: bool,
     /// Who a systemd service runs as, by its unit file (may be repeated)

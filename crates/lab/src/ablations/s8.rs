@@ -23,7 +23,7 @@ pub(super) const ROW: Row = Row {
 /// Credentials asked in one call.
 const REPEATS: usize = 256;
 
-/// What a credential used to have instead: its user, who has the namespace.
+/// What a credential used to have instead: a pointer to its user, which points to the namespace.
 struct User {
     user_ns: Arc<UserNamespace>,
 }

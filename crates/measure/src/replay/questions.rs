@@ -105,7 +105,7 @@ impl Questions {
         *self.left_out.entry(why).or_insert(0) += 1;
     }
 
-    /// Leaves out what is not to be kept.
+    /// Leaves out the questions that are not kept.
     pub(super) fn retain(&mut self, why: &'static str, keep: impl FnMut(&Question) -> bool) {
         let before = self.list.len();
         self.list.retain(keep);

@@ -234,7 +234,7 @@ class ScandirIterator(Generic[AnyStr]):
 
 @final
 class AuditRows:
-    """The entries of a tree with which somebody may do something."""
+    """The entries of a tree that at least one of the identities may use in one of the ways asked about."""
 
     @property
     def identities(self) -> list[str]: ...

@@ -43,8 +43,8 @@ impl Task {
     ///
     /// `EACCES` (`setgroups` without `CAP_SYS_ADMIN` over the user namespace), `EMFILE`, `ENOMEM`.
     ///
-    /// Kernel: fs/nsfs.c `ns_get_path()`, fs/proc/base.c `proc_id_map_open()`, `proc_setgroups_open()`.  Differs: whoever has the
-    /// other task may open its files. The kernel goes by the owner of the files, and for namespaces by the rules of ptrace(2).
+    /// Kernel: fs/nsfs.c `ns_get_path()`, fs/proc/base.c `proc_id_map_open()`, `proc_setgroups_open()`.  Differs: code that has the other
+    /// [`Task`] may open its files. The kernel goes by the owner of the files, and for namespaces by the rules of ptrace(2).
     ///
     /// ```
     /// use rcuwalk::{Cred, ProcFile, Vfs, uapi::*};

@@ -325,7 +325,7 @@ impl Cred {
     /// # Errors
     ///
     /// `EPERM`: permitted grows; effective is not within permitted; inheritable gains what the bounding set lacks, or,
-    /// without `CAP_SETPCAP`, what is not permitted.
+    /// without `CAP_SETPCAP`, a capability outside of the permitted set.
     ///
     /// Kernel: `cap_capset()`.
     pub fn capset(&self, effective: CapSet, permitted: CapSet, inheritable: CapSet) -> Result<Cred> {

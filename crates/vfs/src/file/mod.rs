@@ -478,7 +478,7 @@ impl Files {
         Files { len: Racy32::new(copy.len() as u32), table: Line(SpinLock::new(copy)) }
     }
 
-    /// Takes out what is not to survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
+    /// Takes out the files that do not survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.
     pub(crate) fn close_on_exec(&self) -> Vec<FileArc> {
         let mut table = self.table();
         let closing = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.cloexec);

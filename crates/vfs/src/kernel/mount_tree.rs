@@ -430,7 +430,7 @@ impl Kernel {
 
 /// Trees of mounts, under the lock.
 impl Kernel {
-    /// Whether a tree is that of a descriptor, not attached anywhere. Kernel: `anon_ns_root()`.
+    /// Whether a tree belongs to a descriptor and is attached nowhere. Kernel: `anon_ns_root()`.
     pub(crate) fn is_detached_root(&self, mnt: Handle) -> bool {
         let m = self.mount(mnt);
         is_anonymous(m.ns.get()) && m.parent.get() == 0

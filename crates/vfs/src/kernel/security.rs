@@ -55,7 +55,7 @@ pub trait Security: Send + Sync {
     /// Whether `cred` may do `mask` ([`MAY_READ`](crate::perm::MAY_READ), [`MAY_WRITE`](crate::perm::MAY_WRITE),
     /// [`MAY_EXEC`](crate::perm::MAY_EXEC), and what else a check says of itself) to `inode`.
     ///
-    /// It is called in the middle of lockless walks: while others change the inode, so that it may see what is not so, and is
+    /// It is called in the middle of lockless walks, while others change the inode: it may see a state that never was, and is
     /// then asked again; and under the engine's locks: it must not block, and must make no call of the same file system.
     ///
     /// It is asked where the kernel calls `security_inode_permission()`: to search a directory, to open, truncate by path, read a

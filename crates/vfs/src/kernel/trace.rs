@@ -95,7 +95,7 @@ impl Watch for Asking<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     events: Mutex<Vec<Event>>,
-    /// Held by who records.
+    /// Held by the recorder.
     turn: Mutex<()>,
 }
 

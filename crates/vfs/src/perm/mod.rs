@@ -109,7 +109,7 @@ impl AclSource for NoAcl {
 
 /// May `cred` access the inode as `mask` (`MAY_*`) says?
 ///
-/// `sb_rdonly`: the superblock is read-only. That a mount is read-only is tested elsewhere, by who wants to write to it.
+/// `sb_rdonly`: the superblock is read-only. A read-only mount is tested for elsewhere, by the calls that write to it.
 ///
 /// # Errors
 ///

@@ -304,7 +304,7 @@ pub(crate) struct NewAttr {
 
 /// The attributes of an object that `cred` creates with `mode`, type included, under `umask`.
 ///
-/// The group is that of a set-group-id directory, else the caller's. A directory in such a directory gets the bit too;
+/// In a set-group-id directory the group is the directory's, else the caller's. A directory in such a directory gets the bit too;
 /// another object keeps it only where it does not make an executable of a group that the caller is not in. A default ACL
 /// of the directory replaces the umask. Symbolic links have mode 0777, whatever the rest says.
 ///
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(given, Err(Errno::EPERM));
     }
 
-    /// w07 and w19, and the rules of who may give to whom.
+    /// w07 and w19, and the rules for giving a file to another user.
     #[test]
     fn owners_give_groups_only_capabilities_give_files() {
         let owner = Cred::user(1000, 1000, &[50]);

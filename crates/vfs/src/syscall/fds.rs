@@ -375,7 +375,7 @@ impl Call<'_> {
                 };
                 self.task.lseek(fd, position, SEEK_SET)?;
                 if done == 0 && end == 0 {
-                    // The position is that of the first, which reading it without room finds out.
+                    // The position moves with the first, which reading it without room finds out.
                     let _ = self.task.getdents64(fd, &mut []);
                     return Err(Errno::EFAULT);
                 }

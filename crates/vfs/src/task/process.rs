@@ -183,7 +183,7 @@ impl Task {
     /// # Errors
     ///
     /// `EPERM`: permitted would grow; effective is not within permitted; inheritable would gain what is not in the bounding
-    /// set, or without `CAP_SETPCAP` what is not permitted.
+    /// set, or without `CAP_SETPCAP` a capability outside of the permitted set.
     pub fn capset(&mut self, sets: CapData) -> Result<()> {
         let new = self.cred.capset(sets.effective, sets.permitted, sets.inheritable)?;
         self.set_cred(new);

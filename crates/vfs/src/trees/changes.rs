@@ -131,7 +131,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is watched already; `EINVAL` if the loader is that of another file system, or a key does not lie between
+    /// `EBUSY` if it is watched already; `EINVAL` if the loader belongs to another file system, or a key does not lie between
     /// [`ROOT_KEY`] and `next_key`.
     pub fn watch(&mut self, vfs: &Vfs, known: &[(NodeId, u64)], next_key: u64) -> Result<Changes> {
         let (kernel, ns) = self.parts();

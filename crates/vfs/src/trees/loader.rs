@@ -522,7 +522,7 @@ impl<'a> Loader<'a> {
         self.store_xattrs(node.1, inode, &parsed)
     }
 
-    /// Gives a node an ACL, for sources that name users before they say which numbers these have. `name` is that of the
+    /// Gives a node an ACL, for sources that name users before they say which numbers these have. `name` names the
     /// attribute, and an access ACL sets the permission bits.
     ///
     /// # Errors

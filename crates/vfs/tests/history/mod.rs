@@ -146,7 +146,7 @@ impl Walks<'_> {
                 Some(Object::Dir { open: true, .. }) => searched = searched.or(Some(t)),
                 Some(Object::Dir { open: false, .. }) => drop(self.answers.insert(Answer::Refused)),
                 Some(Object::File { .. }) => drop(self.answers.insert(Answer::NotDir)),
-                // A link was followed before this, and what is not there is yet to be made.
+                // A link was followed before this, and the name it leads to is yet to be made.
                 Some(Object::Link { .. }) | None => {}
             }
         }
