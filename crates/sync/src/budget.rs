@@ -1,6 +1,8 @@
 //! A quantity that many threads take from.
 
+use crate::AllocError;
 use crate::facade::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// How much of something is in use, whatever the most is at the time.
 ///
@@ -93,5 +95,46 @@ impl Budget {
     /// Gives `n` units back.
     pub fn release(&self, n: u64) {
         self.used.release(n);
+    }
+}
+
+/// Units of a [`Budget`], given back when this is dropped.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use rcuwalk_sync::{Budget, Charge};
+/// let budget = Arc::new(Budget::new(10));
+/// let charge = Charge::new(Some(&budget), 7)?;
+/// assert!(Charge::new(Some(&budget), 4).is_err());
+/// drop(charge);
+/// assert_eq!(budget.used(), 0);
+/// # Ok::<(), rcuwalk_sync::AllocError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Charge {
+    budget: Option<Arc<Budget>>,
+    units: u64,
+}
+
+impl Charge {
+    /// Takes `units` of a budget, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::NoMemory`] if so many are not left.
+    pub fn new(budget: Option<&Arc<Budget>>, units: u64) -> Result<Charge, AllocError> {
+        match budget {
+            Some(budget) if !budget.charge(units) => Err(AllocError::NoMemory),
+            Some(budget) => Ok(Charge { budget: Some(Arc::clone(budget)), units }),
+            None => Ok(Charge::default()),
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.release(self.units);
+        }
     }
 }

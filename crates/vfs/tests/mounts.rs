@@ -694,3 +694,111 @@ fn many_mounts_come_and_go_at_once() {
         assert!(made > 10, "{made} directories were made while {MANY} mounts went twice");
     }
 }
+
+/// A user namespace lives no longer than what was mounted from within it, and an idmap no longer than its mounts.
+#[test]
+fn ways_to_see_ids_go_with_their_mounts() {
+    let vfs = Vfs::builder().memory_limit(64 << 20).build().unwrap();
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/d", "/m"]);
+    touch(&root, b"/d/f");
+    root.mount(b"none", b"/m", b"tmpfs", 0, b"").unwrap();
+    root.umount2(b"/m", 0).unwrap();
+    let before = vfs.stats().memory;
+    for _ in 0..100 {
+        let mut tenant = root.fork();
+        tenant.unshare(CLONE_NEWUSER | CLONE_NEWNS).unwrap();
+        let ns = Arc::downgrade(tenant.cred().user_ns());
+        tenant.mount(b"none", b"/m", b"tmpfs", 0, b"").unwrap();
+        assert!(ns.upgrade().is_some() && vfs.stats().memory > before);
+        drop(tenant);
+        assert!(ns.upgrade().is_none(), "nothing of it is left");
+        assert_eq!(vfs.stats().memory, before);
+    }
+    // Each of many at once has its own, and so has each of those that come in their place.
+    for round in 0..2 {
+        let trees: Vec<(i32, u32)> = (0..900)
+            .map(|i| {
+                let uid = 10_000 + 1_000 * round + i / 2;
+                let idmap =
+                    MountAttr::default().with_set(MOUNT_ATTR_IDMAP).with_userns(Ok(userns(0, uid, 1)));
+                let tree = root.open_tree(AT_FDCWD, b"/d", OPEN_TREE_CLONE).unwrap();
+                root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
+                (tree, uid)
+            })
+            .collect();
+        for &(tree, uid) in &trees {
+            assert_eq!(root.newfstatat(tree, b"f", 0).unwrap().uid, uid);
+        }
+        trees.iter().for_each(|&(tree, _)| root.close(tree).unwrap());
+        // A chunk of mounts or two may be kept for later.
+        let left = vfs.stats().memory - before;
+        assert!(left <= 2 * 64 * 1024 && left.is_multiple_of(64 * 1024), "{left} bytes are left");
+    }
+}
+
+/// Of a recursive change that finds no memory for an idmap, nothing is done.
+#[test]
+fn an_idmap_without_memory_changes_nothing() {
+    let vfs = Vfs::builder().memory_limit(4 << 20).build().unwrap();
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/d"]);
+    let extents: Vec<IdExtent> =
+        (0..300).map(|i| IdExtent { first: 2 * i, lower: 2 * i, count: 1 }).collect();
+    let mut full = None;
+    for i in 0..10_000 {
+        let ns = UserNamespace::new_child(&UserNamespace::init(), 0, 0, true).unwrap();
+        let mut extents = extents.clone();
+        extents[0].lower = 10_000 + i;
+        ns.set_uid_map(&extents).unwrap();
+        ns.set_gid_map(&extents).unwrap();
+        let idmap = MountAttr::default().with_set(MOUNT_ATTR_IDMAP).with_userns(Ok(ns));
+        let tree = root.open_tree(AT_FDCWD, b"/d", OPEN_TREE_CLONE).unwrap();
+        if let Err(errno) = root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap) {
+            assert_eq!((errno, root.newfstatat(tree, b"", AT_EMPTY_PATH).unwrap().uid), (Errno::ENOMEM, 0));
+            full = Some((i, tree, idmap));
+            break;
+        }
+    }
+    let (made, tree, idmap) = full.expect("idmaps count");
+    assert!((50..400).contains(&made), "{made} idmaps of 22 KiB in 4 MiB");
+    assert_eq!(root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap), Err(Errno::ENOMEM));
+    root.close(tree - 1).unwrap();
+    root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
+}
+
+/// Walks through an idmapped mount see its ids, whatever idmaps come and go beside it.
+#[test]
+fn walks_see_their_own_idmap_while_others_go() {
+    let vfs = Vfs::new().unwrap();
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/d", "/d/e", "/m"]);
+    touch(&root, b"/d/e/f");
+    root.chmod(b"/d/e", 0o700).unwrap();
+    let idmapped = |uid| {
+        let idmap = MountAttr::default().with_set(MOUNT_ATTR_IDMAP).with_userns(Ok(userns(0, uid, 1)));
+        let tree = root.open_tree(AT_FDCWD, b"/d", OPEN_TREE_CLONE).unwrap();
+        root.mount_setattr(tree, b"", AT_EMPTY_PATH, &idmap).unwrap();
+        tree
+    };
+    root.move_mount(idmapped(1000), b"", AT_FDCWD, b"/m", MOVE_MOUNT_F_EMPTY_PATH).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mode in [WalkMode::Rcu, WalkMode::RefOnly] {
+            let (vfs, done) = (&vfs, &done);
+            scope.spawn(move || {
+                vfs.set_walk_mode(mode);
+                let user = vfs.task(Cred::user(1000, 1000, &[]));
+                let other = vfs.task(Cred::user(1001, 1001, &[]));
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(user.stat(b"/m/e/f").map(|stat| stat.uid), Ok(1000));
+                    assert_eq!(other.stat(b"/m/e/f").map(|stat| stat.uid), Err(Errno::EACCES));
+                }
+            });
+        }
+        for i in 0..20_000 {
+            root.close(idmapped(1001 + i % 7)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

@@ -158,13 +158,14 @@ impl Task {
         self.want_write(place)?;
         let i = store.inode(inode);
         let attr = kernel.attr(place.mnt, i);
-        let new =
-            setattr::chown(&attr, &self.cred, &kernel.id_view(place.mnt), uid, gid).map_err(|errno| {
+        let new = setattr::chown(&attr, &self.cred, &kernel.id_view(place.mnt).get(), uid, gid).map_err(
+            |errno| {
                 let gives = (uid, gid) != (INVALID_ID, INVALID_ID)
                     && !perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_CHOWN);
                 let rule = if gives { (Rule::Chown, CAP_CHOWN) } else { (Rule::NotOwner, CAP_FOWNER) };
                 kernel.refused_setattr(place, &attr, &self.cred, rule, errno)
-            })?;
+            },
+        )?;
         store.change_inode(&mut ns, inode, |i, ns| {
             i.uid.set(new.uid.unwrap_or(i.uid.get()));
             i.gid.set(new.gid.unwrap_or(i.gid.get()));

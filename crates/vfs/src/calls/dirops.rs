@@ -126,7 +126,7 @@ impl<'a> Change<'a> {
 
     /// Whether a new entry may be made in `dir`. Kernel: fs/namei.c `may_create()`.
     pub(crate) fn may_create(&self, dir: Handle) -> Result<()> {
-        let can_store = self.kernel.id_view(self.mnt).can_store(self.cred.fsuid(), self.cred.fsgid());
+        let can_store = self.kernel.id_view(self.mnt).get().can_store(self.cred.fsuid(), self.cred.fsgid());
         let mut asking = self.asking(dir);
         self.in_dir(dir, |parent| watched::may_create(parent, can_store, self.cred, &mut asking))?;
         self.ask_hook(dir, MAY_WRITE | MAY_EXEC)
@@ -175,8 +175,8 @@ impl<'a> Change<'a> {
         let default = kernel.default_acl(self.inode(dir))?;
         let attr = self.attr(dir);
         let dir_gid = kernel.store.inode(self.inode(dir)).gid.get();
-        let place =
-            NewIn { dir: &attr, dir_gid, default_acl: default.as_ref(), view: kernel.id_view(self.mnt) };
+        let view = kernel.id_view(self.mnt);
+        let place = NewIn { dir: &attr, dir_gid, default_acl: default.as_ref(), view: view.get() };
         let new: NewAttr = setattr::new_attr(&place, self.cred, node.mode, node.umask);
         let kind = node.mode & S_IFMT;
         let (size, blocks) = match kind {

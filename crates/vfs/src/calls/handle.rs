@@ -233,7 +233,7 @@ impl Task {
         };
         let below = if open_flags & O_DIRECTORY == 0 {
             return Err(Errno::EPERM);
-        } else if self.cred.ns_capable(kernel.id_view(anchor.mnt).sb_ns, CAP_SYS_ADMIN) {
+        } else if self.cred.ns_capable(kernel.id_view(anchor.mnt).get().sb_ns, CAP_SYS_ADMIN) {
             false
         } else if may_bind() {
             true

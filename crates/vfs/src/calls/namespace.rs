@@ -128,7 +128,7 @@ impl Task {
         let kernel = &*self.kernel;
         !kernel.mount_has(mnt, flags::NOSUID)
             && kernel.mounts.ns_of(mnt) == self.mnt_ns()
-            && self.cred.user_ns().is_in(kernel.id_view(mnt).sb_ns)
+            && self.cred.user_ns().is_in(kernel.id_view(mnt).get().sb_ns)
     }
 
     /// Looks up, runs `act` on the place, and lets go of it.
@@ -243,7 +243,8 @@ impl Task {
         if ms & MS_BIND != 0 {
             kernel.check_writers(at.mnt, new)?;
         } else {
-            let sb_ns = kernel.id_view(at.mnt).sb_ns;
+            let view = kernel.id_view(at.mnt);
+            let sb_ns = view.get().sb_ns;
             let options = TmpfsOptions::parse(data, ms, &self.cred, sb_ns)?.resolved(&lock)?;
             if !self.cred.ns_capable(sb_ns, CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
@@ -481,7 +482,7 @@ impl Task {
         if !kernel.path_mounted(top) || m.ns.get() != self.mnt_ns() || m.flags.get() & flags::LOCKED != 0 {
             return Err(Errno::EINVAL);
         }
-        let sb_capable = self.cred.ns_capable(kernel.id_view(top.mnt).sb_ns, CAP_SYS_ADMIN);
+        let sb_capable = self.cred.ns_capable(kernel.id_view(top.mnt).get().sb_ns, CAP_SYS_ADMIN);
         if how & MNT_FORCE != 0 && !sb_capable {
             return Err(Errno::EPERM);
         }
@@ -569,10 +570,11 @@ impl Task {
             }
             kernel.check_writers(mnt, new)?;
         }
+        if let Some(idmap) = &change.idmap {
+            let views = kernel.idmap_views(&mut lock, &tree, &idmap.maps)?;
+            tree.iter().zip(views).for_each(|(&mnt, view)| kernel.set_idmap(&mut lock, mnt, view));
+        }
         for &mnt in &tree {
-            if let Some(idmap) = &change.idmap {
-                kernel.set_idmap(&lock, mnt, &idmap.maps)?;
-            }
             kernel.set_mnt_flags(&lock, mnt, change.apply(kernel.mount(mnt).flags.get()));
             if change.propagation != 0 {
                 kernel.change_propagation(&mut lock, mnt, change.propagation);
@@ -583,7 +585,8 @@ impl Task {
 
     /// Kernel: fs/namespace.c `can_idmap_mount()`.
     fn may_idmap(&self, mnt: Handle, idmap: &Idmap, anonymous: bool) -> Result<()> {
-        let sb_ns = self.kernel.id_view(mnt).sb_ns;
+        let view = self.kernel.id_view(mnt);
+        let sb_ns = view.get().sb_ns;
         if idmap.ns.is(sb_ns) {
             return Err(Errno::EINVAL);
         }

@@ -555,7 +555,7 @@ impl Task {
     fn may_tmpfile(&self, position: Position, inode: Handle) -> Result<()> {
         self.want_write(position.path())?;
         let kernel = &*self.kernel;
-        if !kernel.id_view(position.mnt).can_store(self.cred.fsuid(), self.cred.fsgid()) {
+        if !kernel.id_view(position.mnt).get().can_store(self.cred.fsuid(), self.cred.fsgid()) {
             return kernel.refuse(position.path(), Rule::CannotStore, Errno::EOVERFLOW);
         }
         kernel.inode_permission(position.mnt, inode, &self.cred, MAY_WRITE | MAY_EXEC)

@@ -59,6 +59,7 @@ impl Kernel {
     fn getattr(&self, mnt: Handle, inode: Handle, want_btime: bool) -> Told {
         let k = self.store.fill_kstat(inode, want_btime);
         let view = self.id_view(mnt);
+        let view = view.get();
         let k = Kstat { uid: view.make_vfsuid(k.uid), gid: view.make_vfsgid(k.gid), ..k };
         Told { k, dev: self.mount(mnt).dev.get() }
     }

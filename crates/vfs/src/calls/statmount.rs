@@ -421,7 +421,8 @@ impl Task {
 
     /// Kernel: fs/mnt_idmapping.c `statmount_mnt_idmap()`.
     fn mnt_idmap(&self, mnt: Handle, mask: u64, stat: &mut Statmount) {
-        let Some(idmap) = self.kernel.id_view(mnt).idmap else { return };
+        let view = self.kernel.id_view(mnt);
+        let Some(idmap) = view.get().idmap else { return };
         let user_ns = self.cred.user_ns();
         let shown = |map: &IdMap, kind: IdKind| {
             let line = |line: &IdExtent| {

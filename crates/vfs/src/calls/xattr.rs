@@ -463,7 +463,9 @@ impl Task {
             }
         }
         kernel.xattr_permission(self, place, inode, kind, Access::Set)?;
-        if kind == Kind::Security && !self.cred.ns_capable(kernel.id_view(place.mnt).sb_ns, CAP_SYS_ADMIN) {
+        if kind == Kind::Security
+            && !self.cred.ns_capable(kernel.id_view(place.mnt).get().sb_ns, CAP_SYS_ADMIN)
+        {
             return Err(Errno::EPERM);
         }
         check_handler(kind, name)?;
@@ -472,7 +474,7 @@ impl Task {
         }
         let caps;
         let value = if kind == Kind::Caps {
-            caps = caps_stored_by(&self.cred, &kernel.id_view(place.mnt), value)?;
+            caps = caps_stored_by(&self.cred, &kernel.id_view(place.mnt).get(), value)?;
             &caps
         } else {
             value
@@ -507,10 +509,11 @@ impl Task {
         let _room = kernel.watch.admit();
         let mut ns = kernel.store.lock();
         let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
-        if let (Some(acl), view @ IdView { idmap: Some(_), .. }) = (&mut acl, kernel.id_view(place.mnt)) {
+        let view = kernel.id_view(place.mnt);
+        if let (Some(acl), view @ IdView { idmap: Some(_), .. }) = (&mut acl, view.get()) {
             acl.map_ids(|uid| view.from_vfsuid(uid), |gid| view.from_vfsgid(gid));
         }
-        let sb_ns = kernel.id_view(place.mnt).sb_ns;
+        let sb_ns = view.get().sb_ns;
         if let Some(set) = setattr::set_acl(&attr, &self.cred, sb_ns, ty, acl)? {
             kernel.set_acl(&mut ns, inode, ty, set.mode, set.acl.as_ref())?;
         }
@@ -531,7 +534,7 @@ impl Task {
             let xattrs = kernel.store.xattrs(&ns, inode);
             let value = xattrs.and_then(|xattrs| xattrs.get(name)).cloned().ok_or(Errno::ENODATA)?;
             match kind {
-                Kind::Caps => caps_seen_from(self.cred.user_ns(), &kernel.id_view(place.mnt), &value),
+                Kind::Caps => caps_seen_from(self.cred.user_ns(), &kernel.id_view(place.mnt).get(), &value),
                 _ => Ok(value),
             }
         })
@@ -552,6 +555,7 @@ impl Task {
             return Err(Errno::ENODATA);
         }
         let (user_ns, view) = (self.cred.user_ns(), self.kernel.id_view(place.mnt));
+        let view = view.get();
         let uid = |uid| user_ns.from_kuid(view.make_vfsuid(uid));
         Ok(store.acl(blob)?.to_xattr(uid, |gid| user_ns.from_kgid(view.make_vfsgid(gid))))
     }
@@ -607,7 +611,7 @@ impl Task {
                     let attr = kernel.attr(place.mnt, kernel.store.inode(inode));
                     perm::capable_wrt_inode_uidgid(&self.cred, &attr, CAP_SETFCAP)
                 }
-                Kind::Security => self.cred.ns_capable(kernel.id_view(place.mnt).sb_ns, CAP_SYS_ADMIN),
+                Kind::Security => self.cred.ns_capable(kernel.id_view(place.mnt).get().sb_ns, CAP_SYS_ADMIN),
                 _ => true,
             };
             if !allowed {

@@ -65,7 +65,7 @@ pub const MAX_EXTENTS: usize = 340;
 /// assert_eq!(map.map_up(33), INVALID_ID);
 /// # Ok::<(), rcuwalk::errno::Errno>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct IdMap {
     /// As they are shown: up to five as they were written, more sorted by `first`. Kernel: `UID_GID_MAP_MAX_BASE_EXTENTS`.
     lines: Box<[IdExtent]>,
@@ -536,7 +536,7 @@ impl UserNamespace {
 }
 
 /// The id map of a mount: a pair of maps under which the ids stored in inodes are seen through it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MountIdmap {
     /// User ids: inside is what the filesystem stores, outside what the mount shows.
     pub uid_map: IdMap,

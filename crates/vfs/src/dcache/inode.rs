@@ -5,12 +5,13 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::{S_IFDIR, S_IFMT, S_IFREG, Timespec};
-use crate::cred::userns::IdView;
 use crate::dcache::stamps::SlotSeq;
 use crate::dcache::store::{Namespace, Store};
+use crate::mount::views::View;
 use crate::perm::acl::{ACL_GROUP, ACL_USER, AclEntry};
 use crate::perm::{self, AclSource, InodeAttr};
 use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, type_stable};
+use std::sync::Arc;
 
 type_stable! {
     /// The fields of `stat`. Written under `seq` and the name space lock.
@@ -137,7 +138,7 @@ pub(crate) struct RacyAcl<'a> {
     pub(crate) store: &'a Store,
     pub(crate) blob: Handle,
     /// How ids look through the mount, if not as they are stored.
-    pub(crate) view: Option<IdView<'a>>,
+    pub(crate) view: Option<Arc<View>>,
 }
 
 impl<'a> AclSource for RacyAcl<'a> {
@@ -146,8 +147,12 @@ impl<'a> AclSource for RacyAcl<'a> {
     #[inline]
     fn access_acl(&self) -> Option<RacyAclEntries<'a>> {
         let words = self.store.blobs.len(self.blob) / 8;
-        let entries =
-            RacyAclEntries { store: self.store, blob: self.blob, view: self.view, range: 0..words as u32 };
+        let entries = RacyAclEntries {
+            store: self.store,
+            blob: self.blob,
+            view: self.view.clone(),
+            range: 0..words as u32,
+        };
         (self.blob != 0).then_some(entries)
     }
 }
@@ -156,7 +161,7 @@ impl<'a> AclSource for RacyAcl<'a> {
 pub(crate) struct RacyAclEntries<'a> {
     store: &'a Store,
     blob: Handle,
-    view: Option<IdView<'a>>,
+    view: Option<Arc<View>>,
     range: std::ops::Range<u32>,
 }
 
@@ -167,8 +172,8 @@ impl Iterator for RacyAclEntries<'_> {
         let mut entry = AclEntry::from_word(self.store.blobs.word(self.blob, self.range.next()?));
         if let Some(view) = &self.view {
             match entry.tag {
-                ACL_USER => entry.id = view.make_vfsuid(entry.id),
-                ACL_GROUP => entry.id = view.make_vfsgid(entry.id),
+                ACL_USER => entry.id = view.get().make_vfsuid(entry.id),
+                ACL_GROUP => entry.id = view.get().make_vfsgid(entry.id),
                 _ => {}
             }
         }

@@ -423,7 +423,7 @@ impl Kernel {
             gives.gid = (attr.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP).then_some(attr.gid);
         }
         if let Some(value) = self.file_caps(ns, inode) {
-            let caps = FileCaps::parse(&value, &self.id_view(mnt))?;
+            let caps = FileCaps::parse(&value, &self.id_view(mnt).get())?;
             gives.caps = caps.filter(|caps| caps.count_in(cred.user_ns()));
         }
         Ok(gives)

@@ -125,9 +125,10 @@ impl Kernel {
     ///
     /// `ENOSPC` when there are too many.
     pub(crate) fn mount_new(&self, ns: &mut Namespace, sb: u32, root: Handle, flags: u32) -> Result<Handle> {
+        let user_ns = Arc::clone(&ns.mnt.supers.get(sb).ok_or(Errno::EINVAL)?.user_ns);
+        let view = ns.mnt.take_view(&self.mounts, &user_ns, None)?;
+        let mnt = self.mounts.mounts.alloc().inspect_err(|_| ns.mnt.put_view(&self.mounts, view))?;
         let super_block = ns.mnt.supers.get_mut(sb).ok_or(Errno::EINVAL)?;
-        let view = self.mounts.view_of(&super_block.user_ns, None)?;
-        let mnt = self.mounts.mounts.alloc()?;
         super_block.mounts.insert(mnt);
         let (sb_flags, dev) = (super_block.flags, super_block.dev);
         let m = self.mount(mnt);
@@ -156,19 +157,49 @@ impl Kernel {
         let source = ns.mnt.source(mnt).cloned();
         let new = self.mount_new(ns, old.sb.get(), root, old.flags.get() & !flags::LOCKED)?;
         ns.mnt.set_source(new, source);
-        self.mount(new).view.set(old.view.get());
+        let (without_idmap, view) = (self.mount(new).view.get(), old.view.get());
+        ns.mnt.share_view(view);
+        self.mount(new).view.set(view);
+        ns.mnt.put_view(&self.mounts, without_idmap);
         Ok(new)
     }
 
+    /// The numbers of views with an idmap, for [`set_idmap`](Self::set_idmap) of each of these mounts.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn idmap_views(
+        &self,
+        ns: &mut Namespace,
+        mounts: &[Handle],
+        idmap: &MountIdmap,
+    ) -> Result<Vec<u32>> {
+        let mut views = Vec::new();
+        for &mnt in mounts {
+            let sb = ns.mnt.supers.get(self.mount(mnt).sb.get()).ok_or(Errno::EINVAL)?;
+            let user_ns = Arc::clone(&sb.user_ns);
+            match ns.mnt.take_view(&self.mounts, &user_ns, Some(idmap)) {
+                Ok(view) => views.push(view),
+                Err(errno) => {
+                    views.iter().for_each(|&view| ns.mnt.put_view(&self.mounts, view));
+                    return Err(errno);
+                }
+            }
+        }
+        Ok(views)
+    }
+
     /// Gives a detached mount an idmap.
-    pub(crate) fn set_idmap(&self, ns: &Namespace, mnt: Handle, idmap: &MountIdmap) -> Result<()> {
+    pub(crate) fn set_idmap(&self, ns: &mut Namespace, mnt: Handle, view: u32) {
         let m = self.mount(mnt);
-        let sb = ns.mnt.supers.get(m.sb.get()).ok_or(Errno::EINVAL)?;
-        let view = self.mounts.view_of(&sb.user_ns, Some(idmap))?;
-        let _change = self.open_mounts(ns);
-        m.view.set(view);
-        m.flags.set(m.flags.get() | flags::IDMAPPED);
-        Ok(())
+        let old = m.view.get();
+        {
+            let _change = self.open_mounts(ns);
+            m.view.set(view);
+            m.flags.set(m.flags.get() | flags::IDMAPPED);
+        }
+        ns.mnt.put_view(&self.mounts, old);
     }
 
     /// Starts a change of the mount table, which ends when the guard is dropped.
@@ -350,6 +381,7 @@ impl Kernel {
     fn mount_free(&self, ns: &mut Namespace, mnt: Handle) {
         debug_assert_eq!(self.mount(mnt).parent.get(), 0, "an attached mount is held by its tree");
         ns.mnt.remove(mnt);
+        ns.mnt.put_view(&self.mounts, self.mount(mnt).view.get());
         let (root, sb) = (self.mount(mnt).root.get(), self.mount(mnt).sb.get());
         self.store.put_locked(ns, root);
         let unused = ns.mnt.supers.get_mut(sb).is_some_and(|sb| {

@@ -4,7 +4,6 @@
 
 use crate::base::errno::{Errno, Result};
 use crate::cred::Cred;
-use crate::cred::userns::IdView;
 use crate::dcache::Seen;
 use crate::dcache::inode::{Inode, RacyAcl};
 use crate::dcache::store::Namespace;
@@ -12,6 +11,7 @@ use crate::kernel::mount_lock::STEPS;
 use crate::kernel::mount_tree::Umount;
 use crate::kernel::trace::Spot;
 use crate::kernel::{Bail, Kernel};
+use crate::mount::views::HeldView;
 use crate::mount::{Mount, Path, ROOT_MOUNT, flags};
 use crate::perm::fact::Rule;
 use crate::perm::{self, InodeAttr, watched};
@@ -51,7 +51,8 @@ impl Kernel {
     }
 
     /// How ids look through the mount.
-    pub(crate) fn id_view(&self, mnt: Handle) -> IdView<'_> {
+    #[inline]
+    pub(crate) fn id_view(&self, mnt: Handle) -> HeldView<'_> {
         self.mounts.view(mnt)
     }
 
@@ -65,15 +66,17 @@ impl Kernel {
     #[cold]
     fn map_attr(&self, mnt: Handle, attr: InodeAttr) -> InodeAttr {
         let view = self.id_view(mnt);
+        let view = view.get();
         InodeAttr { uid: view.make_vfsuid(attr.uid), gid: view.make_vfsgid(attr.gid), ..attr }
     }
 
     /// The access ACL of an inode, as the mount shows it.
     #[inline(always)]
     pub(crate) fn racy_acl(&self, mnt: Handle, inode: &Inode) -> RacyAcl<'_> {
-        let idmapped = self.mount_has(mnt, flags::IDMAPPED);
-        let view = if idmapped { Some(self.id_view(mnt)) } else { None };
-        RacyAcl { store: &self.store, blob: inode.acl.get(), view }
+        let blob = inode.acl.get();
+        let idmapped = blob != 0 && self.mount_has(mnt, flags::IDMAPPED);
+        let view = if idmapped { self.id_view(mnt).into_shared() } else { None };
+        RacyAcl { store: &self.store, blob, view }
     }
 
     /// Takes a reference to a mount that is held already.

@@ -12,20 +12,23 @@
 //! directory, open file, a walk that holds references. It holds its root dentry and its mountpoint. The first mount is
 //! never freed, and so not counted either: with one mount, opening a file counts nothing but its dentry.
 
-use crate::base::errno::{Errno, Result};
+pub(crate) mod views;
+
+use crate::base::errno::Result;
 use crate::base::table::Table;
 use crate::cred::ucounts::Counted;
-use crate::cred::userns::{IdView, MountIdmap, UserNamespace};
+use crate::cred::userns::{MountIdmap, UserNamespace};
+use crate::mount::views::{HeldView, ViewSlots, Views};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::options::ShownOptions;
 use crate::tmpfs::pages::PageBudget;
-use rcuwalk_sync::lock::{FairMutex, RwLock};
+use rcuwalk_sync::lock::FairMutex;
 use rcuwalk_sync::{
-    Arena, Budget, Chains, ChainsWriter, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, SeqCount,
-    chains::Found, type_stable,
+    Arena, Budget, Chains, ChainsWriter, Charge, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64,
+    SeqCount, chains::Found, type_stable,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 type_stable! {
     /// One mount. All but the counts is written under the lock; where it is attached, also under [`MountTable::seq`].
@@ -41,7 +44,7 @@ type_stable! {
         /// The dentry it covers.
         pub(crate) mountpoint: Racy32,
         next: Link,
-        /// Which [`IdView`] it has; 0 for that of the initial namespace, without an idmap.
+        /// Which [`View`](views::View) it has; 0 for that of the initial namespace, without an idmap.
         pub(crate) view: Racy32,
         /// The mount namespace it belongs to; 0 if it is detached.
         pub(crate) ns: Racy32,
@@ -168,57 +171,8 @@ pub(crate) struct MountTable {
     pub(crate) committed: Racy32,
     /// Where mounts are then that are marked `JOINING`.
     pub(crate) joined: Racy32,
-    views: Views,
+    views: ViewSlots,
     init_ns: Arc<UserNamespace>,
-}
-
-/// How ids look through mounts, by number. Kept until the table is dropped, and found again by what they say, so that
-/// a lockless walker may use one without holding it.
-#[derive(Debug, Default)]
-struct Views {
-    /// The chunk of number `n` is the position of its highest bit.
-    chunks: [OnceLock<Box<[OnceLock<View>]>>; 20],
-    /// Numbers in use.
-    next: RwLock<u32>,
-}
-
-/// See [`IdView`].
-#[derive(Debug)]
-struct View {
-    sb_ns: Arc<UserNamespace>,
-    idmap: Option<MountIdmap>,
-}
-
-impl Views {
-    fn slot(&self, number: u32) -> &OnceLock<View> {
-        let bit = number.ilog2();
-        let chunk =
-            self.chunks[bit as usize].get_or_init(|| (0..1 << bit).map(|_| OnceLock::new()).collect());
-        &chunk[(number - (1 << bit)) as usize]
-    }
-
-    fn get(&self, number: u32) -> Option<&View> {
-        self.slot(number).get()
-    }
-
-    /// The number of this view; the same for the same one.
-    fn intern(&self, sb_ns: &Arc<UserNamespace>, idmap: Option<&MountIdmap>) -> Result<u32> {
-        if sb_ns.is_init() && idmap.is_none() {
-            return Ok(0);
-        }
-        let mut next = self.next.write().unwrap_or_else(rcuwalk_sync::lock::PoisonError::into_inner);
-        let same = |view: &View| view.sb_ns.is(sb_ns) && view.idmap.as_ref() == idmap;
-        if let Some(number) = (1..=*next).find(|&number| self.get(number).is_some_and(same)) {
-            return Ok(number);
-        }
-        if *next + 1 >= 1 << self.chunks.len() {
-            return Err(Errno::ENOSPC);
-        }
-        *next += 1;
-        let view = View { sb_ns: Arc::clone(sb_ns), idmap: idmap.cloned() };
-        self.slot(*next).get_or_init(|| view);
-        Ok(*next)
-    }
 }
 
 /// What only the holder of the lock needs to know about mounts.
@@ -227,6 +181,7 @@ pub(crate) struct MountState {
     pub(crate) chains: ChainsWriter,
     /// What everything that tenants make may take, if that is limited.
     pub(crate) memory: Option<Arc<Budget>>,
+    views: Views,
     /// By handle.
     info: Vec<Option<MountInfo>>,
     /// Peer groups and their slaves, by number.
@@ -262,7 +217,7 @@ pub(crate) struct NamespaceInfo {
 #[derive(Debug)]
 pub(crate) struct Source {
     bytes: Box<[u8]>,
-    memory: Option<Arc<Budget>>,
+    _charge: Charge,
 }
 
 impl Source {
@@ -271,14 +226,6 @@ impl Source {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        if let Some(memory) = &self.memory {
-            memory.release(self.bytes.len() as u64);
-        }
     }
 }
 
@@ -362,12 +309,13 @@ impl MountTable {
             sem: FairMutex::new(()),
             committed: Racy32::default(),
             joined: Racy32::default(),
-            views: Views::default(),
+            views: ViewSlots::default(),
             init_ns: UserNamespace::init(),
         };
         let state = MountState {
             chains: writer,
             memory,
+            views: Views::default(),
             info: Vec::new(),
             groups: HashMap::new(),
             covering: HashMap::new(),
@@ -431,25 +379,23 @@ impl MountTable {
         }
     }
 
-    /// The number of a way that ids look through mounts.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` when there are too many.
-    pub(crate) fn view_of(&self, sb_ns: &Arc<UserNamespace>, idmap: Option<&MountIdmap>) -> Result<u32> {
-        self.views.intern(sb_ns, idmap)
+    /// How ids look through the mount. Of a mount that nobody holds that may be anything.
+    #[inline]
+    pub(crate) fn view(&self, mnt: Handle) -> HeldView<'_> {
+        let view = &self.get(mnt).view;
+        if view.get() == 0 { HeldView::Init(&self.init_ns) } else { self.hold_view(view) }
     }
 
-    /// How ids look through the mount.
-    #[inline]
-    pub(crate) fn view(&self, mnt: Handle) -> IdView<'_> {
-        match self.get(mnt).view.get() {
-            0 => IdView { sb_ns: &self.init_ns, idmap: None },
-            // A stale number leads to a view too; what it says is thrown away with the rest.
-            number => match self.views.get(number) {
-                Some(view) => IdView { sb_ns: &view.sb_ns, idmap: view.idmap.as_ref() },
-                None => IdView { sb_ns: &self.init_ns, idmap: None },
-            },
+    fn hold_view(&self, view: &Racy32) -> HeldView<'_> {
+        loop {
+            let seq = self.seq.begin();
+            let number = view.get();
+            let held = if number == 0 { None } else { Some(self.views.get(number)) };
+            if !self.seq.retry(seq) {
+                // The number of a mount that was freed may be nobody's now.
+                let held = held.filter(|held| held.is_some());
+                return held.map_or(HeldView::Init(&self.init_ns), HeldView::Of);
+            }
         }
     }
 }
@@ -469,11 +415,8 @@ impl MountState {
     ///
     /// `ENOMEM`.
     pub(crate) fn new_source(&self, bytes: &[u8]) -> Result<Arc<Source>> {
-        let memory = self.memory.clone();
-        if memory.as_ref().is_some_and(|memory| !memory.charge(bytes.len() as u64)) {
-            return Err(Errno::ENOMEM);
-        }
-        Ok(Arc::new(Source { bytes: bytes.into(), memory }))
+        let charge = Charge::new(self.memory.as_ref(), bytes.len() as u64)?;
+        Ok(Arc::new(Source { bytes: bytes.into(), _charge: charge }))
     }
 
     /// The source of a mount; `None` is [`Source::NONE`].
@@ -485,6 +428,30 @@ impl MountState {
         if let Some(info) = self.info_mut(mnt) {
             info.source = source;
         }
+    }
+
+    /// The number of a view, for a mount that is being made. See [`Mount::view`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn take_view(
+        &mut self,
+        table: &MountTable,
+        sb_ns: &Arc<UserNamespace>,
+        idmap: Option<&MountIdmap>,
+    ) -> Result<u32> {
+        self.views.take(&table.views, self.memory.as_ref(), sb_ns, idmap)
+    }
+
+    /// One more mount has this view.
+    pub(crate) fn share_view(&mut self, number: u32) {
+        self.views.share(number);
+    }
+
+    /// A mount that is not walked into any more had this view.
+    pub(crate) fn put_view(&mut self, table: &MountTable, number: u32) {
+        self.views.put(&table.views, number);
     }
 
     /// Has a detached tree count as a mount namespace while its root is of none.

@@ -240,7 +240,13 @@ impl<'a> Loader<'a> {
             kernel.set_sb_flags(&mut self.ns, sb, mount::flags::SB_RDONLY, mount::flags::SB_RDONLY);
         }
         if let Some(idmap) = &new.idmap {
-            kernel.set_idmap(&self.ns, mnt, idmap)?;
+            match kernel.idmap_views(&mut self.ns, &[mnt], idmap) {
+                Ok(views) => views.into_iter().for_each(|view| kernel.set_idmap(&mut self.ns, mnt, view)),
+                Err(errno) => {
+                    kernel.mntput_locked(&mut self.ns, mnt);
+                    return Err(errno);
+                }
+            }
         }
         kernel.set_mount_ns(&mut self.ns, mnt, mount::INIT_MNT_NS);
         kernel.attach(&mut self.ns, mnt, Path { mnt: on.0, dentry: at.0 });

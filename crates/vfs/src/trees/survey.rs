@@ -407,12 +407,12 @@ impl<'a> Survey<'a> {
 
     /// Who gains something by executing this very file.
     fn setid(&self, mnt: Handle, inode: Handle) -> u64 {
-        let sb_ns = self.kernel.id_view(mnt).sb_ns;
+        let view = self.kernel.id_view(mnt);
         let nosuid = self.kernel.mount_has(mnt, flags::NOSUID);
         bits(self.who, |cred| {
             let gives = || self.kernel.program_gives(&self.ns, mnt, inode, cred, false);
             !nosuid
-                && cred.user_ns().is_in(sb_ns)
+                && cred.user_ns().is_in(view.get().sb_ns)
                 && gives().is_ok_and(|gives| commoncap::gains(cred, &gives))
         })
     }
