@@ -499,6 +499,7 @@ impl Task {
                 // Walks that remember where they came to shall come here again.
                 let _change = kernel.open_mounts(lock);
                 m.expiring.set(1);
+                kernel.mounts.marked.set(1);
                 return Err(Errno::EAGAIN);
             }
         }

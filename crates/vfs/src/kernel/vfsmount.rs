@@ -106,7 +106,7 @@ impl Kernel {
     /// Notes that a walk ended in this mount, whatever came of it.
     #[inline(always)]
     pub(crate) fn mount_used(&self, mnt: Handle) {
-        if mnt != ROOT_MOUNT && self.mount(mnt).expiring.get() != 0 {
+        if self.mounts.marked.get() != 0 && self.mount(mnt).expiring.get() != 0 {
             self.mount(mnt).expiring.set(0);
         }
     }

@@ -171,6 +171,8 @@ pub(crate) struct MountTable {
     pub(crate) committed: Racy32,
     /// Where mounts are then that are marked `JOINING`.
     pub(crate) joined: Racy32,
+    /// Whether any mount was ever marked as [`expiring`](Mount::expiring): until then no walk looks at its mount for that.
+    pub(crate) marked: Racy32,
     views: ViewSlots,
     init_ns: Arc<UserNamespace>,
 }
@@ -309,6 +311,7 @@ impl MountTable {
             sem: FairMutex::new(()),
             committed: Racy32::default(),
             joined: Racy32::default(),
+            marked: Racy32::default(),
             views: ViewSlots::default(),
             init_ns: UserNamespace::init(),
         };
