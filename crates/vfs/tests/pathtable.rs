@@ -306,6 +306,15 @@ fn links_lead_where_they_lead_now() {
     let before = remembered(&root);
     through(Ok(file));
     assert!(remembered(&root) >= before + 4, "two paths of two users");
+    // What it leads to changes, so that the table is told anew of it.
+    for mode in [0o600, 0o644] {
+        root.symlink(b"b/c/f", b"/a/to_file").unwrap();
+        assert_eq!(look(&root, "/a/to_file"), Ok(file));
+        root.chmod(b"/a/to_file", mode).unwrap();
+        assert_eq!(look(&root, "/a/to_file"), Ok(file));
+        assert_ne!(root.lstat(b"/a/to_file").unwrap().ino, file, "it is a link still");
+        root.unlink(b"/a/to_file").unwrap();
+    }
     // The link is removed, replaced, renamed, exchanged, and leads elsewhere; what it leads to moves.
     root.unlink(b"/a/link").unwrap();
     through(Err(Errno::ENOENT));
@@ -477,6 +486,24 @@ fn a_directory_that_is_missing_on_the_way_is_remembered() {
     assert!(user.lstat(b"/a/dangling").is_ok());
     touch(&root, "/a/nowhere");
     assert_eq!(look(&user, "/a/dangling"), look(&user, "/a/nowhere"));
+}
+
+#[test]
+fn names_that_are_missing_behind_a_mount_are_remembered() {
+    let (_vfs, root, user) = tree();
+    root.mount(b"none", b"/a/b", b"tmpfs", 0, b"mode=0755").unwrap();
+    for path in ["/a/b/none", "/a/b/c/f"] {
+        assert_eq!(look_known(&user, path), Err(Errno::ENOENT), "{path}");
+    }
+    // What is remembered is no use of the mount, but walks before it is remembered anew are.
+    assert_eq!(root.umount2(b"/a/b", MNT_EXPIRE), Err(Errno::EAGAIN));
+    assert_eq!(look(&user, "/a/b/none"), Err(Errno::ENOENT));
+    assert_eq!(root.umount2(b"/a/b", MNT_EXPIRE), Err(Errno::EAGAIN));
+    assert_eq!(look(&user, "/a/b/none"), Err(Errno::ENOENT));
+    touch(&root, "/a/b/none");
+    assert!(look(&user, "/a/b/none").is_ok());
+    root.umount2(b"/a/b", 0).unwrap();
+    assert!(look(&user, "/a/b/c/f").is_ok());
 }
 
 /// More paths than there is room for, so that entries change hands while they are read.

@@ -10,7 +10,7 @@ use crate::dcache::store::{InodeInit, Namespace};
 use crate::kernel::Kernel;
 use crate::kernel::mount_lock::MountGuard;
 use crate::kernel::sysctl::Sysctl;
-use crate::mount::{INIT_MNT_NS, Path, Propagation, ROOT_MOUNT, ROOTFS_MOUNT, SuperBlock, flags};
+use crate::mount::{INIT_MNT_NS, Path, Propagation, ROOTFS_MOUNT, SuperBlock, flags};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::pages::PageBudget;
 use rcuwalk_sync::{Handle, SeqWrite};
@@ -79,11 +79,9 @@ pub(crate) enum Attach {
 /// How a mount and those below it are taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Umount {
-    /// Nobody uses them.
-    Sync,
-    /// Those who do may go on. Kernel: `MNT_DETACH`.
+    /// Those who use them may go on. Kernel: `MNT_DETACH`.
     Lazy,
-    /// Those who do may go on, and see what is mounted there. Kernel: `UMOUNT_CONNECTED`.
+    /// Those who use them may go on, and see what is mounted there. Kernel: `UMOUNT_CONNECTED`.
     Connected,
 }
 
@@ -250,9 +248,6 @@ impl Kernel {
     /// Whether nobody uses a mount but those who have `most` references to it; asked while the count of the table is odd. The first
     /// mount, which is not counted, is never in use.
     pub(crate) fn is_idle(&self, mnt: Handle, most: u32) -> bool {
-        if mnt == ROOT_MOUNT {
-            return true;
-        }
         // A walker takes its reference, then looks at the table's count, which is odd now. Going through the reference count
         // ourselves we are either behind it, and see its reference, or before it, and it sees the odd count.
         let count = &self.mount(mnt).count;
@@ -300,7 +295,7 @@ impl Kernel {
     /// Whether a mount stays attached where it is, though unmounted.
     fn stays_connected(&self, tree: &[Handle], mnt: Handle, how: Umount) -> bool {
         let locked = self.mount(mnt).flags.get() & flags::LOCKED != 0;
-        mnt != tree[0] && (how == Umount::Connected || how == Umount::Lazy && locked)
+        mnt != tree[0] && (how == Umount::Connected || locked)
     }
 
     /// Takes apart a tree, parents first, that no walk sees as one any more, or none ever saw.
@@ -324,7 +319,7 @@ impl Kernel {
 
     /// Drops copies that came to be attached nowhere.
     pub(crate) fn drop_copies(&self, lock: &mut MountGuard<'_>, copies: &[Vec<Handle>]) {
-        copies.iter().for_each(|copy| self.take_apart(lock, copy, Umount::Sync));
+        copies.iter().for_each(|copy| self.take_apart(lock, copy, Umount::Lazy));
     }
 
     /// Takes mounts out of their groups. The slaves of a group that has no peer left receive from its master, where it has one;

@@ -123,7 +123,7 @@ impl<'a> Walker<'a> {
                     seen => Some((to.mnt, Led::To(seen))),
                 },
                 (Err(Stop::Fail(pathtable::MISSING)), Some((dir, entries)))
-                    if nd.is_told(from, dir) && dir.mnt == start.mnt && !nd.trailing =>
+                    if nd.is_told(from, dir) && !nd.trailing =>
                 {
                     Some((dir.mnt, Led::Missing { dir: dir.seen, entries }))
                 }

@@ -39,7 +39,7 @@
 //! nothing of the rest of the path is in it. So the table marks that directory too.
 //!
 //! The table does not remember relative paths with `..` or with links to the root, since the root is not in the signature; nor
-//! refusals, nor links themselves, nor names that are missing behind a mount or at the end of a link.
+//! refusals, nor links themselves, nor names that are missing at the end of a link.
 
 mod admission;
 mod entry;
