@@ -3,7 +3,8 @@
 use rcuwalk::uapi::*;
 use rcuwalk::userns::{IdExtent, Ucount, UserNamespace};
 use rcuwalk::{
-    CloneFlags, Cred, Errno, MountAttr, NewInode, NewMount, OpenHow, ProcFile, Sysctl, Task, Vfs, WalkMode,
+    CloneFlags, Cred, Errno, MountAttr, MountOptions, NewInode, NewMount, OpenHow, ProcFile, Sysctl, Task,
+    Vfs, WalkMode,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -801,4 +802,33 @@ fn walks_see_their_own_idmap_while_others_go() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// The embedding program makes file systems and mounts read-only without asking whether they are written to.
+#[test]
+fn what_is_read_only_already_becomes_so_again_although_files_are_open_for_writing() {
+    both(|vfs, root| {
+        root.open(b"/f", O_CREAT | O_RDWR, 0o644).unwrap();
+        let remount = |flags| root.mount(b"", b"/", b"", MS_REMOUNT | MS_RDONLY | flags, b"");
+        assert_eq!([remount(0), remount(MS_BIND)], [Err(Errno::EBUSY); 2]);
+        vfs.set_mount_options(MountOptions::default().with_read_only(true));
+        assert_eq!([remount(MS_BIND), remount(0)], [Ok(()), Err(Errno::EBUSY)]);
+        vfs.set_read_only(true);
+        assert_eq!(remount(0), Ok(()));
+    });
+}
+
+#[test]
+fn a_file_system_without_room_for_its_root_leaves_nothing() {
+    let vfs = Vfs::builder().capacity(1000).build().unwrap();
+    let root = vfs.task(Cred::root());
+    mkdirs(&root, &["/m"]);
+    let name = |i: u32| format!("/{i}").into_bytes();
+    let made = (0..).find(|&i| root.mkdir(&name(i), 0o755).is_err()).expect("there is a limit");
+    let before = vfs.stats();
+    assert_eq!(root.mount(b"none", b"/m", b"tmpfs", 0, b""), Err(Errno::ENOSPC));
+    assert_eq!((vfs.stats().entries, vfs.stats().memory), (before.entries, before.memory));
+    root.rmdir(&name(made - 1)).unwrap();
+    tmpfs(&root, b"/m");
+    root.umount2(b"/m", 0).unwrap();
 }

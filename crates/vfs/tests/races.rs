@@ -10,7 +10,7 @@
 mod setfacl;
 
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, PathTableOptions, Task, Timespec, Vfs, WalkMode};
+use rcuwalk::{Cred, Errno, OpenHow, PathTableOptions, Task, Timespec, Vfs, WalkMode};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -270,4 +270,27 @@ fn mount_against_walk() {
         let freeze = |root: &Task| root.mount(b"", b"/n", b"", MS_REMOUNT | BIND | MS_RDONLY, b"").unwrap();
         assert_eq!(stage.during(freeze, walk), Err(Errno::EROFS));
     });
+}
+
+/// What moves while a scoped walk goes on may not take it out of its scope.
+#[test]
+fn scoped_walk_against_changes() {
+    fn openat2(path: &str, scope: u64, change: impl Fn(&Task) + Copy + Send + 'static, answers: &[Errno]) {
+        each(|stage| {
+            stage.root.symlink(b".", b"/d/s/here").unwrap();
+            let dir = stage.root.open(b"/d", O_PATH, 0).unwrap();
+            let how = OpenHow::new(O_PATH).with_resolve(scope);
+            let open = |stage: &Stage| stage.root.openat2(dir, path.as_bytes(), &how);
+            let opened = stage.during(change, open);
+            assert_eq!(opened.err().as_slice(), answers, "{path}");
+        });
+    }
+    for scope in [RESOLVE_BENEATH, RESOLVE_IN_ROOT] {
+        openat2("s/here/f", scope, |root| root.rename(b"/d/s", b"/u").unwrap(), &[Errno::EXDEV]);
+        openat2("s/here/f", scope, |root| root.rename(b"/d/s", b"/d/u").unwrap(), &[]);
+        // Where `..` leads cannot be told while anything moves.
+        openat2("s/here/../t", scope, |root| root.rename(b"/m", b"/n").unwrap(), &[Errno::EAGAIN]);
+        let mount = |root: &Task| root.mount(b"/m", b"/m", b"", MS_BIND, b"").unwrap();
+        openat2("s/here/../t", scope, mount, &[Errno::EAGAIN]);
+    }
 }

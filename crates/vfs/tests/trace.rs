@@ -110,6 +110,14 @@ fn the_class_and_the_capabilities_are_told() {
     assert_eq!(answer, Err(Errno::EACCES), "the group's class shadows that of others");
     let lacks = [cap(CAP_DAC_READ_SEARCH, Held::No), cap(CAP_DAC_OVERRIDE, Held::No)];
     assert_eq!(told[1..], [class(Class::Group, 0, false), lacks[0], lacks[1], no]);
+    let (answer, told) = ask(0o022, user(), R_OK);
+    assert_eq!(answer, Err(Errno::EACCES));
+    let shared = [class(Class::Other, 2, false), lacks[0], lacks[1], no];
+    assert_eq!(
+        told[1..],
+        shared,
+        "where the two classes agree, nobody asks whether it is the caller's group"
+    );
     let (answer, told) = ask(0o070, Cred::user(5, 5, &[50]), W_OK);
     assert_eq!(answer, Err(Errno::EACCES));
     assert_eq!(told[1..], [class(Class::Owner, 0, false), cap(CAP_DAC_OVERRIDE, Held::No), no]);
@@ -183,10 +191,12 @@ fn each_rule_that_refuses_is_named() {
     assert_eq!(says(&|| giver.chown(b"/tmp/f", 1000, INVALID_ID).is_ok()), Some(Rule::NotOwner), "likewise");
     vfs.set_read_only(true);
     assert_eq!(says(&|| task.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::ReadOnlySuperblock));
+    assert_eq!(says(&|| root.mkdir(b"/d", 0o755).is_ok()), Some(Rule::ReadOnlySuperblock));
     vfs.set_read_only(false);
     vfs.set_mount_options(MountOptions::default().with_read_only(true).with_noexec(true));
     assert_eq!(says(&|| task.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::Permission), "before the mount");
     assert_eq!(says(&|| root.access(b"/tmp/f", W_OK).is_ok()), Some(Rule::ReadOnlyMount));
+    assert_eq!(says(&|| root.mkdir(b"/d", 0o755).is_ok()), Some(Rule::ReadOnlyMount));
     assert_eq!(says(&|| root.access(b"/tmp/f", X_OK).is_ok()), Some(Rule::NoExec));
 }
 

@@ -692,3 +692,29 @@ impl MountState {
         Some(sb)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing that a caller sees tells whether the lists still have what is gone: only memory does.
+    #[test]
+    fn what_is_gone_takes_no_room() {
+        const MOUNTS: Handle = 10_000;
+        let (_, mut state) = MountTable::new(None).expect("has room");
+        for mnt in 1..=MOUNTS {
+            let (shared, master) = (state.new_group(), state.new_group());
+            state.add(mnt);
+            state.set_propagation(mnt, Propagation { shared, master, unbindable: false });
+            assert!(state.add_child(1, mnt, mnt), "nothing covered it before");
+        }
+        assert_eq!(state.groups.len(), 2 * MOUNTS as usize);
+        for mnt in 1..=MOUNTS {
+            state.set_propagation(mnt, Propagation::default());
+            assert!(state.remove_child(1, mnt, mnt), "nothing covers it now");
+            state.remove(mnt);
+        }
+        assert!(state.groups.is_empty() && state.covering.is_empty() && state.info.is_empty());
+        assert!(state.info.capacity() < MOUNTS as usize / 10, "room for {} is kept", state.info.capacity());
+    }
+}
