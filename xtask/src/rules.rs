@@ -418,9 +418,9 @@ fn build(sites: &mut BTreeMap<usize, Site>, calls: u64) -> Result<Vec<Judge>, St
             return Err(format!("the copy does not compile:\n{errors}"));
         }
     }
-    process::run(&mut cargo("build --quiet --package rcuwalk-oracle"))?;
+    process::run(&mut cargo("build --quiet --package rcuwalk-oracle --features rcuwalk/__variants"))?;
     let tests = process::output(&mut cargo(
-        "test --quiet --package rcuwalk --lib --tests --no-run --message-format json",
+        "test --quiet --package rcuwalk --features __variants --lib --tests --no-run --message-format json",
     ))?;
     judges(&target.join("debug/rcuwalk-oracle"), &tests, calls)
 }
