@@ -402,6 +402,14 @@ impl<T: TypeStable> Arena<T> {
         let _ = slots;
     }
 
+    /// Has memory for slots that are soon to be taken, if there are many already. A caller of [`alloc`](Self::alloc) under a lock that
+    /// others wait for calls this when it has released that.
+    #[inline]
+    pub fn prepare(&self) {
+        #[cfg(not(any(loom, shuttle)))]
+        self.region.prepare();
+    }
+
     /// Asks for huge pages for all slots: for arenas whose slots are used in place, and all over.
     pub fn prefer_huge_pages(&self) {
         #[cfg(not(any(loom, shuttle)))]
@@ -443,6 +451,29 @@ mod tests {
         let arena = Arena::<Racy64>::new(4).unwrap();
         arena.get(0).set(5);
         assert_eq!(arena.get(1 << 20).get(), 5);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn memory_is_there_before_it_is_taken() {
+        let arena = Arena::<[Racy64; 16]>::new(1 << 16).unwrap();
+        let page = (2 << 20) / 128;
+        let resident = |slot: u32| {
+            let of = std::fs::File::open("/proc/self/pagemap").unwrap();
+            let mut entry = [0; 8];
+            let address = std::ptr::from_ref(arena.get(slot)) as u64;
+            std::os::unix::fs::FileExt::read_exact_at(&of, &mut entry, address / 4096 * 8).unwrap();
+            u64::from_le_bytes(entry) >> 63 == 1
+        };
+        for slot in 1..page {
+            assert_eq!(arena.alloc(), Ok(slot));
+            arena.prepare();
+            assert_eq!(resident(2 * page - 1), slot > page * 3 / 4 - 2, "slot {slot}");
+        }
+        assert!(!resident(2 * page), "not the one after it");
+        // Growth that nobody prepares goes on.
+        (page..4 * page).for_each(|slot| assert_eq!(arena.alloc(), Ok(slot)));
+        assert!(!resident(4 * page - 1));
     }
 
     #[cfg(not(miri))]

@@ -2,15 +2,22 @@
 
 use crate::AllocError;
 use std::ptr::NonNull;
+// Outside of the models, as it orders nothing.
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The size of a huge page on x86-64 and arm64 with 4 KiB base pages.
 const HUGE: usize = 2 << 20;
+
+/// How long before growth enters a huge page it is to be prepared: 4,096 slots of 128 bytes, some milliseconds' work.
+const AHEAD: usize = HUGE / 4;
 
 /// A range of zeroed bytes, aligned to at least 4 KiB, readable and writable throughout.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     len: usize,
+    /// Where the huge page begins that growth comes to next, while nobody has prepared it; else 0. Relaxed: it guards no memory.
+    next: AtomicUsize,
 }
 
 // SAFETY: a `Region` is an address range; who may touch which byte is the business of its users.
@@ -28,7 +35,7 @@ impl Region {
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
         match base.map(|base| NonNull::new(base.cast())) {
-            Ok(Some(base)) => Ok(Region { base, len }),
+            Ok(Some(base)) => Ok(Region { base, len, next: AtomicUsize::new(0) }),
             _ => Err(AllocError::NoMemory),
         }
     }
@@ -38,7 +45,8 @@ impl Region {
     pub(crate) fn reserve(len: usize) -> Result<Region, AllocError> {
         // SAFETY: the layout has a non-zero size.
         let base = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
-        NonNull::new(base).map(|base| Region { base, len }).ok_or(AllocError::NoMemory)
+        let next = AtomicUsize::new(0);
+        NonNull::new(base).map(|base| Region { base, len, next }).ok_or(AllocError::NoMemory)
     }
 
     #[cfg(miri)]
@@ -52,16 +60,37 @@ impl Region {
         self.base
     }
 
-    /// Asks for a huge page wherever growth from `before` to `after` bytes in use enters a new one, the first excepted.
+    /// Told of growth from `before` to `after` bytes in use, which others wait for: sees to it that huge pages are there when they are
+    /// entered, the first excepted. [`prepare`](Self::prepare) makes them; where nobody calls it, the first access does.
     ///
     /// A store that has outgrown one huge page is worth them: at a million files a third of a random lookup is page
     /// table walks. A small store is not, and stays at 4 KiB pages.
     pub(crate) fn grown(&self, before: usize, after: usize) {
-        let entered = after / HUGE * HUGE;
-        if cfg!(miri) || before / HUGE == after / HUGE || entered + HUGE > self.len {
-            return;
+        if before / HUGE != after / HUGE && self.next.swap(0, Relaxed) != 0 {
+            self.advise_huge(after / HUGE * HUGE, HUGE);
         }
-        self.advise_huge(entered, HUGE);
+        let next = (after + AHEAD) / HUGE * HUGE;
+        if (before + AHEAD) / HUGE != (after + AHEAD) / HUGE && next + HUGE <= self.len && !cfg!(miri) {
+            self.next.store(next, Relaxed);
+        }
+    }
+
+    /// Makes the huge page that growth comes to next, if that is near. To clear it takes a tenth of a millisecond, and much longer on a
+    /// virtual machine whose host has to find the memory.
+    #[inline]
+    pub(crate) fn prepare(&self) {
+        if self.next.load(Relaxed) != 0 {
+            self.prepare_next();
+        }
+    }
+
+    #[cold]
+    fn prepare_next(&self) {
+        let next = self.next.swap(0, Relaxed);
+        if next != 0 {
+            self.advise_huge(next, HUGE);
+            self.populate(next, HUGE);
+        }
     }
 
     /// Asks for huge pages throughout.
@@ -87,6 +116,20 @@ impl Region {
 }
 
 impl Region {
+    /// Has `len` bytes from byte `from` on backed by memory, as if each was written without a change. `from` is a multiple of the page size.
+    fn populate(&self, from: usize, len: usize) {
+        assert!(from.is_multiple_of(4096) && from.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: the range lies inside the reservation, as just checked, which is readable and writable; no byte changes. `from`
+        // counts from the base, which mmap aligned to a page. Where it fails, each page comes when it is first touched.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.base.as_ptr().wrapping_add(from).cast(),
+                len,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        };
+    }
+
     /// Gives the memory of `len` bytes at `from` back; they read as zero afterwards. Both are whole pages.
     pub(crate) fn discard(&self, from: usize, len: usize) {
         assert!(from.is_multiple_of(4096) && from.checked_add(len).is_some_and(|end| end <= self.len));

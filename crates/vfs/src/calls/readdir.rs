@@ -31,6 +31,23 @@ struct Entry<'a> {
     name: &'a [u8],
 }
 
+/// Entries that were read under the lock, to be shown without it.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Read>,
+    names: Vec<u8>,
+}
+
+/// One of them: its own position, and where to find it there; where its name ends.
+struct Read {
+    pos: u64,
+    at: Handle,
+    ino: u64,
+    off: u64,
+    kind: u8,
+    name_end: usize,
+}
+
 impl Task {
     /// Appends entries of the directory `fd` to `out`, at most `max`, from its position on, which advances; gives how many,
     /// 0 at the end. `.` and `..` come first, then the other names, the one that came to the directory last before the others.
@@ -45,7 +62,7 @@ impl Task {
     pub fn getdents(&self, fd: i32, out: &mut Vec<Dirent>, max: usize) -> Result<usize> {
         let before = out.len();
         let mut no_memory = false;
-        let read = self.iterate_dir(fd, |entry| {
+        let read = self.iterate_dir(fd, max.saturating_add(1), |entry| {
             if out.len() - before == max {
                 return false;
             }
@@ -74,7 +91,7 @@ impl Task {
     /// Kernel: fs/readdir.c `getdents64()`, `filldir64()`.
     pub fn getdents64(&self, fd: i32, buf: &mut [u8]) -> Result<usize> {
         let (mut used, mut full) = (0, false);
-        let read = self.iterate_dir(fd, |entry| {
+        let read = self.iterate_dir(fd, buf.len() / (HEADER + 2) + 1, |entry| {
             let name_end = HEADER + entry.name.len();
             let len = (name_end + 1).next_multiple_of(8);
             let Some(record) = buf.get_mut(used..used + len) else {
@@ -118,12 +135,12 @@ impl Task {
         Ok(all)
     }
 
-    /// Shows entries to `emit` until it does not take one, or there are no more.
-    fn iterate_dir(&self, fd: i32, mut emit: impl FnMut(&Entry<'_>) -> bool) -> Result<()> {
+    /// Shows entries to `emit` until it does not take one, or there are no more. It will not take more than `most`.
+    fn iterate_dir(&self, fd: i32, most: usize, mut emit: impl FnMut(&Entry<'_>) -> bool) -> Result<()> {
         let file = self.file(fd)?;
         let _position = file.seek.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut name = Vec::new();
-        while self.kernel.iterate_batch(&file, &mut name, &mut emit)? {}
+        let mut batch = Batch::default();
+        while self.kernel.iterate_batch(&file, most.min(BATCH), &mut batch, &mut emit)? {}
         if file.flags.get() as i32 & O_NOATIME == 0 {
             self.kernel.touch_atime(file.path.mnt, file.inode);
         }
@@ -132,15 +149,36 @@ impl Task {
 }
 
 impl Kernel {
-    /// Shows a [`BATCH`] of entries to `emit`, and leaves the position at the first that it did not take. Whether it took all of
+    /// Shows so many entries at most to `emit`, and leaves the position at the first that it did not take. Whether it took all of
     /// them, and there are more.
     fn iterate_batch(
         &self,
         file: &File,
-        name: &mut Vec<u8>,
+        most: usize,
+        batch: &mut Batch,
         emit: &mut impl FnMut(&Entry<'_>) -> bool,
     ) -> Result<bool> {
+        let end = self.read_batch(file, most, batch)?;
+        let mut name = 0;
+        for read in &batch.entries {
+            let Read { pos, at, ino, off, kind, name_end } = *read;
+            if !emit(&Entry { ino, off, kind, name: &batch.names[name..name_end] }) {
+                file.pos.set(pos);
+                file.cursor.set(at);
+                return Ok(false);
+            }
+            name = name_end;
+        }
+        file.pos.set(end.0);
+        file.cursor.set(end.1);
+        Ok(end.0 != EOD)
+    }
+
+    /// Reads entries from the position on; gives the position behind them, and what is there.
+    fn read_batch(&self, file: &File, most: usize, batch: &mut Batch) -> Result<(u64, Handle)> {
         let store = &self.store;
+        batch.entries.clear();
+        batch.names.clear();
         let ns = store.lock();
         let mode = store.inode(file.inode).mode.get();
         if mode & S_IFMT != S_IFDIR {
@@ -152,18 +190,19 @@ impl Kernel {
         let ino = |dentry: Handle| store.inode(store.d_inode(dentry)).ino.get();
         let position = |at: Handle| if at == 0 { EOD } else { u64::from(store.dentry_offset(at)) };
         let first = store.inode_rest(file.inode).first_child.get();
-        while file.pos.get() < FIRST {
-            let (off, name, of): (_, &[u8], _) = match file.pos.get() {
+        let mut pos = file.pos.get();
+        while pos < FIRST {
+            let (off, name, of): (_, &[u8], _) = match pos {
                 0 => (1, b".", file.path.dentry),
                 _ => (position(first), b"..", store.dentry(file.path.dentry).parent.get()),
             };
-            if !emit(&Entry { ino: ino(of), off, kind: DT_DIR, name }) {
-                return Ok(false);
-            }
-            file.pos.set(off);
+            batch.names.extend_from_slice(name);
+            let name_end = batch.names.len();
+            batch.entries.push(Read { pos, at: first, ino: ino(of), off, kind: DT_DIR, name_end });
+            pos = off;
         }
-        let mut at = match file.pos.get() {
-            EOD => return Ok(false),
+        let mut at = match pos {
+            EOD => 0,
             FIRST => first,
             pos if is_at(store, file, pos) => file.cursor.get(),
             pos => match store.child_up_to(&ns, file.inode, pos.min(EOD) as u32) {
@@ -171,24 +210,15 @@ impl Kernel {
                 child => child,
             },
         };
-        let mut goes_on = true;
-        for _ in 0..BATCH {
-            if at == 0 {
-                break;
-            }
+        while at != 0 && batch.entries.len() < most {
             let next = store.links(at).sib_next.get();
-            name.clear();
-            store.append_name(at, name);
+            store.append_name(at, &mut batch.names);
             let kind = mode_to_dt(Meta(store.dentry(at).meta.get()).file_type());
-            goes_on = emit(&Entry { ino: ino(at), off: position(next), kind, name });
-            if !goes_on {
-                break;
-            }
+            let (pos, off, name_end) = (position(at), position(next), batch.names.len());
+            batch.entries.push(Read { pos, at, ino: ino(at), off, kind, name_end });
             at = next;
         }
-        file.pos.set(position(at));
-        file.cursor.set(at);
-        Ok(goes_on && at != 0)
+        Ok((position(at), at))
     }
 }
 

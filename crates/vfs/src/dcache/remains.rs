@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// How many names are freed before others are let in: some tens of microseconds' work.
 const STEPS: u32 = 128;
 
+/// How many names are freed by a call that made them go, before it releases the lock: it may make many trees go.
+const AT_ONCE: u32 = 32;
+
 /// What is gone, and not cleared away yet.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
@@ -84,13 +87,15 @@ impl Drop for NsGuard<'_> {
         if self.works || !self.remains.heap.is_empty() || !self.remains.dentries.is_empty() {
             self.clear_away();
         }
+        drop(self.ns.take());
+        self.store.prepare();
     }
 }
 
 impl NsGuard<'_> {
-    /// Lets go of the lock, and takes it again: a thread that has waited for long has it in between. What the holder made go stays
-    /// its own to clear away.
-    pub(crate) fn pause(&mut self) {
+    /// Lets go of the lock, and takes it again: a thread that has waited for long has it in between, and `meanwhile` is done. What the
+    /// holder made go stays its own to clear away.
+    pub(crate) fn pause(&mut self, meanwhile: impl FnOnce()) {
         let Some(mut ns) = self.ns.take() else { return };
         if !ns.remains.dentries.is_empty() {
             self.works |= !std::mem::replace(&mut ns.remains.at_work, true);
@@ -98,6 +103,7 @@ impl NsGuard<'_> {
         let heap = std::mem::take(&mut ns.remains.heap);
         drop(ns);
         drop(heap);
+        meanwhile();
         self.ns = Some(self.store.lock_raw());
     }
 
@@ -146,7 +152,7 @@ impl Store {
         let whole = ns.feed.is_some();
         let mut left = Some(dead);
         while let Some(dead) = left {
-            left = self.free_some(ns, dead, &mut STEPS.clone());
+            left = self.free_some(ns, dead, &mut AT_ONCE.clone());
             if let Some(rest) = left
                 && !whole
                 && ns.remains.dentries.try_reserve(1).is_ok()

@@ -272,6 +272,12 @@ impl Store {
         }
     }
 
+    /// Has memory for names that are soon to be made; called without the lock.
+    #[inline]
+    pub(crate) fn prepare(&self) {
+        self.slots.prepare();
+    }
+
     /// Names in use, and bytes of the blob store in use.
     pub(crate) fn usage(&self) -> (u32, u64) {
         (self.slots.in_use(), self.blobs.bytes_in_use())

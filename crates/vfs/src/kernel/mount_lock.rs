@@ -53,7 +53,8 @@ impl MountGuard<'_> {
     fn pause(&mut self) {
         self.steps = 0;
         self.kernel.free_mounts(&mut self.ns, STEPS);
-        self.ns.pause();
+        let kernel = self.kernel;
+        self.ns.pause(|| kernel.mounts.mounts.prepare());
     }
 
     /// A mount and everything below it but for the trees at `without`, parents first.
@@ -102,7 +103,7 @@ impl DerefMut for MountGuard<'_> {
 impl Drop for MountGuard<'_> {
     fn drop(&mut self) {
         while self.kernel.free_mounts(&mut self.ns, STEPS) {
-            self.ns.pause();
+            self.ns.pause(|| ());
         }
     }
 }

@@ -118,7 +118,7 @@ impl Kernel {
             let mut ns = self.store.lock();
             ns.mnt.unused.push(mnt);
             while self.free_mounts(&mut ns, STEPS) {
-                ns.pause();
+                ns.pause(|| ());
             }
         }
     }
