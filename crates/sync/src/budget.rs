@@ -123,12 +123,49 @@ impl Charge {
     ///
     /// [`AllocError::NoMemory`] if so many are not left.
     pub fn new(budget: Option<&Arc<Budget>>, units: u64) -> Result<Charge, AllocError> {
-        match budget {
-            Some(budget) if !budget.charge(units) => Err(AllocError::NoMemory),
-            Some(budget) => Ok(Charge { budget: Some(Arc::clone(budget)), units }),
-            None => Ok(Charge::default()),
-        }
+        Charge::with(budget, units, Beyond::Refused)
     }
+
+    /// The same, where the budget may also be overdrawn.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), if it may not.
+    pub fn with(budget: Option<&Arc<Budget>>, units: u64, beyond: Beyond) -> Result<Charge, AllocError> {
+        let mut charge = Charge::default();
+        charge.grow(budget, units, beyond).map(|()| charge)
+    }
+
+    /// Takes `more` units of the same budget.
+    ///
+    /// # Errors
+    ///
+    /// As [`with`](Self::with); the charge is as it was then.
+    pub fn grow(
+        &mut self,
+        budget: Option<&Arc<Budget>>,
+        more: u64,
+        beyond: Beyond,
+    ) -> Result<(), AllocError> {
+        let Some(budget) = budget else { return Ok(()) };
+        let most = if beyond == Beyond::Counted { u64::MAX } else { budget.limit() };
+        if !budget.used.charge(more, most) {
+            return Err(AllocError::NoMemory);
+        }
+        debug_assert!(self.budget.as_ref().is_none_or(|own| Arc::ptr_eq(own, budget)), "one budget each");
+        self.budget.get_or_insert_with(|| Arc::clone(budget));
+        self.units += more;
+        Ok(())
+    }
+}
+
+/// What becomes of a charge for which a budget has not enough left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beyond {
+    /// It fails.
+    Refused,
+    /// It counts nevertheless, and keeps out others.
+    Counted,
 }
 
 impl Drop for Charge {

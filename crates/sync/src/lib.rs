@@ -51,7 +51,7 @@ mod spin;
 pub use arena::TypeStable;
 pub use arena::{Arena, Handle, View};
 pub use blob::Blobs;
-pub use budget::{Budget, Charge, Tally};
+pub use budget::{Beyond, Budget, Charge, Tally};
 pub use chains::{Chains, ChainsView, ChainsWriter, Found, Link, Nodes};
 #[doc(hidden)]
 pub use facade::removed;

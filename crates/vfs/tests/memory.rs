@@ -1,6 +1,6 @@
 //! What tenants can make stays within the memory that the host allows, and all of it comes back.
 
-use rcuwalk::{Cred, Errno, Result, Task, Vfs, uapi::*};
+use rcuwalk::{CloneFlags, Cred, Errno, Flock, ProcFile, Result, Task, Vfs, uapi::*};
 use std::process::Command;
 
 /// The limit of the tests; bytes.
@@ -237,4 +237,151 @@ fn the_system_gets_its_memory_back() {
         assert!(left < 20 << 20, "round {round}: {left} bytes of {full} stay");
         println!("{made} links: {full} bytes, then {left}");
     }
+}
+
+/// Makes things with tasks of their own until that fails with `errno`, and lets go of all of them, three times.
+#[track_caller]
+fn goes_with_its_task<T>(least: usize, errno: Errno, make: impl Fn(&Task, u64) -> Result<T>) {
+    let (vfs, root) = limited();
+    root.close(root.creat(b"/f", 0o666).expect("has room")).expect("is open");
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let task = root.clone_with(CloneFlags::default()).expect("has room");
+        task.set_nofile_limit(1 << 20);
+        let mut made = Vec::new();
+        let refused = (0..).find_map(|i| make(&task, i).map(|thing| made.push(thing)).err());
+        assert_eq!(refused, Some(errno), "after {}", made.len());
+        assert!(made.len() >= least, "{}", made.len());
+        let full = vfs.stats().memory;
+        assert!(full <= LIMIT && full > LIMIT / 8 * 7, "{} take {full} bytes", made.len());
+        assert_eq!(make(&task, made.len() as u64).err(), Some(errno));
+        assert_eq!(vfs.stats().memory, full, "a refusal takes nothing");
+        drop((made, task));
+        kept.push(vfs.stats().memory);
+    }
+    // Some chunks of names and mounts are kept for later.
+    assert!(kept[0] < LIMIT / 8 && kept[1] < LIMIT / 8 && kept[2] == kept[1], "{kept:?}");
+}
+
+#[test]
+fn tasks() {
+    goes_with_its_task(500, Errno::ENOMEM, |task, _| task.clone_with(CloneFlags::default()));
+    let thread = CloneFlags::default().with_thread(true).with_files(true).with_fs(true);
+    goes_with_its_task(2_000, Errno::ENOMEM, |task, _| task.clone_with(thread));
+}
+
+#[test]
+fn namespaces() {
+    let with = |flags: CloneFlags| move |task: &Task, _| task.clone_with(flags);
+    goes_with_its_task(400, Errno::ENOMEM, with(CloneFlags::default().with_new_user(true)));
+    goes_with_its_task(400, Errno::ENOMEM, with(CloneFlags::default().with_new_ns(true)));
+    // Two maps of 300 lines are 21 KiB.
+    let lines: String = (0..300).map(|i| format!("{i} {i} 1\n")).collect();
+    goes_with_its_task(100, Errno::ENOMEM, |task, _| {
+        let child = task.clone_with(CloneFlags::default().with_new_user(true))?;
+        for file in [ProcFile::UidMap, ProcFile::GidMap] {
+            let fd = task.open_proc(&child, file)?;
+            let written = task.write(fd, lines.as_bytes());
+            task.close(fd)?;
+            written?;
+        }
+        Ok(child)
+    });
+}
+
+#[test]
+fn descriptors() {
+    goes_with_its_task(10_000, Errno::ENOMEM, |task, _| task.open(b"/f", O_RDWR, 0));
+    goes_with_its_task(10_000, Errno::ENOMEM, |task, i| match i {
+        0 => task.open(b"/f", O_RDWR, 0),
+        _ => task.dup(0),
+    });
+    // Numbers without files take room as well, and so do copies of the table.
+    goes_with_its_task(10, Errno::ENOMEM, |task, i| {
+        let child = task.clone_with(CloneFlags::default())?;
+        let fd = child.open(b"/f", O_RDWR, 0)?;
+        child.dup2(fd, 10_000 + i as i32)?;
+        Ok(child)
+    });
+    goes_with_its_task(10, Errno::ENOMEM, |task, i| {
+        if i == 0 {
+            (0..1_000).try_for_each(|_| task.open(b"/f", O_RDWR, 0).map(|_| ()))?;
+        }
+        task.clone_with(CloneFlags::default())
+    });
+}
+
+#[test]
+fn groups_that_open_files_keep() {
+    let groups = [7; 65_536];
+    goes_with_its_task(20, Errno::ENOMEM, |task, _| {
+        let mut child = task.clone_with(CloneFlags::default().with_files(true))?;
+        child.setgroups(&groups)?;
+        child.open(b"/f", O_RDWR, 0)
+    });
+}
+
+/// An open that finds no room for a descriptor neither makes the file nor empties it.
+#[test]
+fn an_open_without_room_changes_nothing() {
+    let (vfs, root) = limited();
+    let fd = root.open(b"/f", O_CREAT | O_RDWR, 0o644).expect("has room");
+    root.pwrite(fd, b"kept", 0).expect("has room");
+    let task = root.clone_with(CloneFlags::default()).expect("has room");
+    task.set_nofile_limit(1 << 20);
+    let (_, errno) = fill(&mut |_| task.open(b"/f", O_RDWR, 0).map(|_| ()));
+    assert_eq!(errno, Errno::ENOMEM);
+    let entries = vfs.stats().entries;
+    assert_eq!(task.open(b"/new", O_CREAT | O_RDWR, 0o644), Err(Errno::ENOMEM));
+    assert_eq!(task.open(b"/f", O_TRUNC | O_RDWR, 0), Err(Errno::ENOMEM));
+    assert_eq!((root.stat(b"/new"), vfs.stats().entries), (Err(Errno::ENOENT), entries));
+    assert_eq!(root.fstat(fd).map(|stat| stat.size), Ok(4));
+    task.close(100).expect("is open");
+    assert_eq!(task.open(b"/new", O_CREAT | O_RDWR, 0o644), Ok(100));
+}
+
+#[test]
+fn locks() {
+    let lock = |kind, start, len| Flock { kind, start, len, ..Flock::default() };
+    goes_with_its_task(3_000, Errno::ENOLCK, |task, i| {
+        if i == 0 {
+            task.open(b"/f", O_RDWR, 0)?;
+        }
+        // Sorting them in takes longer the more there are.
+        let file = 1 + i as i32 / 100;
+        if i % 100 == 0 {
+            task.creat(&name(i), 0o644)?;
+        }
+        task.fcntl_lock(file, F_SETLK, &mut lock(F_WRLCK, 2 * (i as i64 % 100), 1)).map(|_| ())
+    });
+}
+
+/// What cannot be had costs nothing that is held.
+#[test]
+fn a_lock_without_room_leaves_the_others() {
+    let (vfs, root) = limited();
+    let lock = |kind, start, len| Flock { kind, start, len, ..Flock::default() };
+    let [fd, other] = [(); 2].map(|()| root.open(b"/f", O_CREAT | O_RDWR, 0o644).expect("has room"));
+    root.flock(fd, LOCK_SH).expect("is free");
+    root.fcntl_lock(fd, F_SETLK, &mut lock(F_WRLCK, 0, 1000)).expect("is free");
+    let ballast = root.open(b"/b", O_CREAT | O_RDWR, 0o644).expect("has room");
+    let (_, errno) = fill(&mut |i| root.pwrite(ballast, &[1; 4096], (i << 12) as i64).map(|_| ()));
+    assert_eq!(errno, Errno::ENOMEM);
+    let mut at = 2000;
+    let refused = loop {
+        at += 2;
+        if let Err(errno) = root.fcntl_lock(fd, F_SETLK, &mut lock(F_WRLCK, at, 1)) {
+            break errno;
+        }
+    };
+    assert_eq!(refused, Errno::ENOLCK);
+    assert_eq!(root.fcntl_lock(fd, F_SETLK, &mut lock(F_UNLCK, 500, 1)), Err(Errno::ENOLCK), "would be two");
+    let mut seen = lock(F_WRLCK, 500, 1);
+    root.fork().fcntl_lock(fd, F_GETLK, &mut seen).expect("answers");
+    assert_eq!((seen.kind, seen.start, seen.len), (F_WRLCK, 0, 1000), "is whole");
+    assert_eq!(root.flock(fd, LOCK_EX), Err(Errno::ENOMEM));
+    assert_eq!(root.flock(other, LOCK_EX | LOCK_NB), Err(Errno::ENOMEM));
+    root.fcntl_lock(fd, F_SETLK, &mut lock(F_UNLCK, at - 2, 1)).expect("gives back");
+    assert_eq!(root.flock(other, LOCK_EX | LOCK_NB), Err(Errno::EAGAIN), "the shared one is still held");
+    assert!(vfs.stats().memory <= LIMIT);
 }

@@ -59,7 +59,7 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` (operation; never with `LOCK_MAND`, which does nothing), `EBADF` (also if it is open for neither reading nor writing),
-    /// `EAGAIN` (held by another open file).
+    /// `ENOMEM`, `EAGAIN` (held by another open file).
     ///
     /// Kernel: fs/locks.c `flock()`.
     pub fn flock(&self, fd: i32, operation: impl Into<FlockOperation>) -> Result<()> {
@@ -89,12 +89,17 @@ impl Task {
         {
             return Ok(());
         }
+        if exclusive.is_some() {
+            // Before the other kind is given up.
+            table.recount(0, 1)?;
+        }
         table.remove(file.inode, own);
         locks.freed.notify_all();
         let Some(exclusive) = exclusive else { return Ok(()) };
         let new = Held { kind: Kind::Flock, owner, exclusive, start: 0, end: i64::MAX, pid: -1 };
         while table.of(file.inode).iter().any(|held| held.conflicts(&new)) {
             if operation & LOCK_NB != 0 {
+                table.recount(1, 0)?;
                 return Err(Errno::EAGAIN);
             }
             table = locks.freed.wait(table).unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +116,7 @@ impl Task {
     ///
     /// `EBADF` (also for `O_PATH`; not open for reading, to share, or writing, to be alone), `EINVAL` (command, kind,
     /// whence; before the first byte; `pid` of `F_OFD_*`), `EOVERFLOW` (beyond the largest offset), `EAGAIN`, `EDEADLK` (the
-    /// holder waits for this process).
+    /// holder waits for this process), `ENOLCK` (no memory for a lock more).
     ///
     /// Kernel: fs/locks.c `fcntl_setlk()`, `fcntl_getlk()`.
     ///
@@ -199,11 +204,11 @@ impl Task {
                 table.waiting.swap_remove(at);
             }
         }
-        table.set_range(file.inode, new, unlock);
+        let set = table.set_range(file.inode, new, unlock);
         drop(table);
         // Also when it was locked anew: a range may have become shared.
         locks.freed.notify_all();
-        Ok(())
+        set
     }
 }
 

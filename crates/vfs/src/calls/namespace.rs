@@ -15,7 +15,7 @@ use crate::file::fs_struct::Place;
 use crate::file::{FileMode, Opening};
 use crate::kernel::EMPTY_DIR_SIZE;
 use crate::kernel::mount_lock::MountGuard;
-use crate::kernel::mount_tree::{ANON_NS, Attach, Copy, MntNamespace, copies_of, is_anonymous};
+use crate::kernel::mount_tree::{ANON_NS, Attach, Copy, MNT_NS_BYTES, MntNamespace, copies_of, is_anonymous};
 use crate::kernel::owners::FsOwner;
 use crate::mount::{Path, flags};
 use crate::namei::getname::check_name;
@@ -793,6 +793,7 @@ impl Task {
     pub(crate) fn copy_mnt_ns(&self, user_ns: Arc<UserNamespace>) -> Result<Arc<FsOwner>> {
         let kernel = &self.kernel;
         let counted = kernel.count_namespace(&self.cred, &user_ns, Ucount::MntNamespaces)?;
+        let charge = kernel.charge(MNT_NS_BYTES)?;
         let mut lock = kernel.lock_mounts();
         let (old, fs) = (&self.fs.mnt_ns, &self.fs.fs);
         let how = if user_ns.is(&old.user_ns) { Copy::Namespace } else { Copy::Unprivileged };
@@ -812,7 +813,7 @@ impl Task {
             moved
         });
         drop(lock);
-        let mnt_ns = MntNamespace::new(kernel, id, user_ns, root, Some(counted));
+        let mnt_ns = MntNamespace::new(kernel, id, user_ns, root, Some((counted, charge)));
         Ok(FsOwner::holding(kernel, places, fs.umask(), mnt_ns))
     }
 }

@@ -194,6 +194,9 @@ impl Task {
         let op = OpenFlags::new(how)?;
         check_name(path, false)?;
         self.files.table.check_room(self.nofile_limit())?;
+        if op.flags & (O_CREAT | O_TRUNC) != 0 {
+            self.files.table.make_room()?;
+        }
         self.kernel.may_open_file(&self.cred)?;
         self.with_at(dirfd, |at| self.open_at(at, path, &op))
     }

@@ -8,10 +8,11 @@
 use crate::base::errno::{Errno, Result};
 use crate::base::uapi::*;
 use crate::cred::Cred;
-use crate::cred::userns::{IdKind, UserNamespace};
+use crate::cred::userns::{EXTENT_BYTES, IdKind, UserNamespace};
 use crate::dcache::inode::Times;
 use crate::dcache::store::InodeInit;
 use crate::file::{FileMode, Opening};
+use crate::kernel::Kernel;
 use crate::kernel::mount_tree::MntNamespace;
 use crate::kernel::owners::{FileRef, FsOwner, FsUse};
 use crate::kernel::proc::ProcNode;
@@ -227,7 +228,9 @@ impl Task {
         let Some(node) = file.proc.as_ref().filter(|_| file.mode.write) else { return Err(Errno::EBADF) };
         let at_start = file.pos.get() == 0;
         match &**node {
-            ProcNode::IdMap(ns, kind) => write_map(ns, *kind, (&file.cred, &self.cred), at_start, data)?,
+            ProcNode::IdMap(ns, kind) => {
+                write_map(&self.kernel, ns, *kind, (&file.cred, &self.cred), at_start, data)?
+            }
             ProcNode::Setgroups(ns) => write_setgroups(ns, at_start, data)?,
             ProcNode::UserNs(_) | ProcNode::MntNs(_) => return Err(Errno::EBADF),
         }
@@ -251,6 +254,7 @@ impl Task {
 ///
 /// Kernel: kernel/user_namespace.c `map_write()`, `proc_uid_map_write()`.
 fn write_map(
+    kernel: &Kernel,
     ns: &UserNamespace,
     kind: IdKind,
     (opener, writer): (&Cred, &Cred),
@@ -273,7 +277,7 @@ fn write_map(
     if !may_map(ns, kind, (opener, writer), &map) {
         return Err(Errno::EPERM);
     }
-    ns.set_map(kind, &map)
+    ns.set_counted_map(kind, &map, kernel.charge(map.len() as u64 * EXTENT_BYTES)?)
 }
 
 /// Whether these ids of the parent may be mapped. Kernel: kernel/user_namespace.c `new_idmap_permitted()`.

@@ -21,7 +21,7 @@ use crate::base::uapi::{INVALID_ID, NGROUPS_MAX, SECBIT_NO_SETUID_FIXUP};
 use crate::cred::transitions::{SECURE_ALL_BITS, SECURE_ALL_LOCKS};
 use crate::cred::userns::UserNamespace;
 pub use capability::{CAP_NAMES, CapSet, cap_from_name};
-use rcuwalk_sync::Serial;
+use rcuwalk_sync::{Charge, Serial};
 use std::sync::Arc;
 
 /// The fields of a credential. Only [`CredBuilder::build`] and the transitions turn them into a [`Cred`].
@@ -43,6 +43,8 @@ struct Fields {
     ambient: CapSet,
     /// Sorted; may hold a group twice, as the kernel's does.
     groups: Arc<[u32]>,
+    /// What many groups count for as memory.
+    groups_charge: Option<Arc<Charge>>,
     user_ns: Arc<UserNamespace>,
 }
 
@@ -142,6 +144,11 @@ impl Cred {
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Has the groups count as memory for as long as any credential has them.
+    pub(crate) fn count_groups(&mut self, charge: Charge) {
+        self.fields.groups_charge = Some(Arc::new(charge));
     }
 
     /// Supplementary groups, sorted.
@@ -249,6 +256,7 @@ fn plain_fields(uid: u32, gid: u32) -> Fields {
         bounding: CapSet::FULL,
         ambient: CapSet::EMPTY,
         groups: Arc::new([]),
+        groups_charge: None,
         user_ns: UserNamespace::init(),
     }
 }
@@ -357,6 +365,7 @@ impl CredBuilder {
         }
         groups.sort_unstable();
         fields.groups = groups.into();
+        fields.groups_charge = None;
         Ok(Cred::publish(fields))
     }
 }

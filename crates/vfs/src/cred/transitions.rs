@@ -314,6 +314,7 @@ impl Cred {
         kgids.sort_unstable();
         let mut new = self.fields.clone();
         new.groups = kgids.into();
+        new.groups_charge = None;
         Ok(Cred::publish(new))
     }
 }

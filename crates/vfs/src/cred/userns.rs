@@ -5,7 +5,7 @@
 //! its members see. A namespace is told its maps once, after it was created; until then it maps nothing. The initial
 //! namespace maps every id to itself, and recognising it costs one comparison.
 
-use rcuwalk_sync::Racy64;
+use rcuwalk_sync::{Charge, Racy64};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::base::errno::{Errno, Result};
@@ -191,6 +191,10 @@ pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r' | 0xa0)
 }
 
+/// What a user namespace counts for as memory, and a line of one of its maps, of which there are three lists; bytes.
+pub(crate) const USERNS_BYTES: u64 = 1024;
+pub(crate) const EXTENT_BYTES: u64 = 3 * size_of::<IdExtent>() as u64;
+
 /// Which ids a map is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdKind {
@@ -214,7 +218,9 @@ pub struct UserNamespace {
     /// The most namespaces that each of its users may have, once that was said. Kernel: `ucount_max`.
     ucount_max: OnceLock<[Racy64; Ucount::ALL.len()]>,
     /// It counts as one of its creator's, if a task made it. Kernel: `ucounts`.
-    counted: OnceLock<Counted>,
+    counted: OnceLock<(Counted, Charge)>,
+    /// What its maps count for as memory.
+    maps_charge: [OnceLock<Charge>; 2],
 }
 
 /// The deepest level at which a namespace may still have children.
@@ -233,6 +239,7 @@ static INIT_USER_NS: LazyLock<Arc<UserNamespace>> = LazyLock::new(|| {
         process_limit: OnceLock::new(),
         ucount_max: OnceLock::new(),
         counted: OnceLock::new(),
+        maps_charge: [OnceLock::new(), OnceLock::new()],
     })
 });
 
@@ -280,12 +287,13 @@ impl UserNamespace {
             process_limit: OnceLock::new(),
             ucount_max: OnceLock::new(),
             counted: OnceLock::new(),
+            maps_charge: [OnceLock::new(), OnceLock::new()],
         }))
     }
 
-    /// Has this namespace count until it goes.
-    pub(crate) fn set_counted(&self, counted: Counted) {
-        let _ = self.counted.set(counted);
+    /// Has this namespace count until it goes, as one of its creator's and as memory.
+    pub(crate) fn set_counted(&self, counted: Counted, charge: Charge) {
+        let _ = self.counted.set((counted, charge));
     }
 
     /// The most namespaces of a kind that each of its users may have: see [`set_ucount_max`](Self::set_ucount_max).
@@ -434,6 +442,17 @@ impl UserNamespace {
     /// The map of these ids, once it is written.
     pub(crate) fn map(&self, kind: IdKind) -> Option<&IdMap> {
         self.slot(kind).get()
+    }
+
+    /// [`set_map`](Self::set_map), which counts as memory until the namespace goes.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_map`](Self::set_map).
+    pub(crate) fn set_counted_map(&self, kind: IdKind, extents: &[IdExtent], charge: Charge) -> Result<()> {
+        self.set_map(kind, extents)?;
+        let _ = self.maps_charge[kind as usize].set(charge);
+        Ok(())
     }
 
     pub(crate) fn set_map(&self, kind: IdKind, extents: &[IdExtent]) -> Result<()> {

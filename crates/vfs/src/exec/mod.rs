@@ -355,7 +355,7 @@ impl Task {
             });
         let dumpable = readable && commoncap::stays_dumpable(&self.cred, &new.cred);
 
-        self.unshare_files();
+        self.unshare_files()?;
         self.files.table.close_on_exec().into_iter().for_each(|file| self.files.filp_close(file));
         if new.secureexec {
             self.set_stack_limit(self.stack_limit().min(STACK_DEFAULT));

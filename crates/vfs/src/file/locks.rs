@@ -3,10 +3,12 @@
 //! Kernel: fs/locks.c. Locks of flock belong to the open file, as OFD locks do; POSIX locks belong to the descriptor table
 //! and end with the first descriptor of the file that it closes. Nothing that reads or writes asks for them.
 
+use crate::base::errno::{Errno, Result};
 use crate::file::{Closing, FileMode};
-use rcuwalk_sync::Handle;
 use rcuwalk_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
+use rcuwalk_sync::{Budget, Handle};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Two kinds of locks that know nothing of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +52,11 @@ pub(crate) struct Table {
     /// Who waits for whom, of the owners of POSIX locks.
     pub(crate) waiting: Vec<(u64, u64)>,
     last_owner: u64,
+    memory: Option<Arc<Budget>>,
 }
+
+/// What a lock counts for as memory, with its part of the lists; bytes.
+const LOCK_BYTES: u64 = 192;
 
 impl Table {
     pub(crate) fn next_owner(&mut self) -> u64 {
@@ -62,10 +68,29 @@ impl Table {
         self.held.get(&inode).map_or(&[], Vec::as_slice)
     }
 
+    /// Counts that there are to be `after` locks in the place of `before`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn recount(&self, before: usize, after: usize) -> Result<()> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        match after.checked_sub(before) {
+            None => memory.release((before - after) as u64 * LOCK_BYTES),
+            Some(more) if memory.charge(more as u64 * LOCK_BYTES) => {}
+            Some(_) => return Err(Errno::ENOMEM),
+        }
+        Ok(())
+    }
+
     /// Takes what `is` away.
     pub(crate) fn remove(&mut self, inode: Handle, is: impl Fn(&Held) -> bool) {
         if let Some(list) = self.held.get_mut(&inode) {
+            let before = list.len();
             list.retain(|held| !is(held));
+            if let Some(memory) = &self.memory {
+                memory.release((before - list.len()) as u64 * LOCK_BYTES);
+            }
             if list.is_empty() {
                 self.held.remove(&inode);
             }
@@ -73,9 +98,15 @@ impl Table {
     }
 
     /// Puts the range of `new` under it, or frees it if `unlock`; what else its owner holds stays, joined with it where it
-    /// is alike. Kernel: `posix_lock_inode()`.
-    pub(crate) fn set_range(&mut self, inode: Handle, new: Held, unlock: bool) {
-        let list = self.held.entry(inode).or_default();
+    /// is alike.
+    ///
+    /// # Errors
+    ///
+    /// `ENOLCK`: no memory for a lock more, which also unlocking the middle of one may need.
+    ///
+    /// Kernel: `posix_lock_inode()`.
+    pub(crate) fn set_range(&mut self, inode: Handle, new: Held, unlock: bool) -> Result<()> {
+        let list = self.of(inode);
         let own = |held: &Held| held.kind == Kind::Range && held.owner == new.owner;
         let at = list.iter().position(own);
         let mut parts = Vec::new();
@@ -102,12 +133,16 @@ impl Table {
             }
             joins
         });
+        self.recount(list.iter().filter(|&held| own(held)).count(), parts.len())
+            .map_err(|_| Errno::ENOLCK)?;
+        let list = self.held.entry(inode).or_default();
         list.retain(|held| !own(held));
         let at = at.unwrap_or(list.len()).min(list.len());
         list.splice(at..at, parts);
         if list.is_empty() {
             self.held.remove(&inode);
         }
+        Ok(())
     }
 
     /// Whether `owner` would wait for itself if it waited for `blocker`. Kernel: `posix_locks_deadlock()`.
@@ -127,7 +162,7 @@ impl Table {
 }
 
 /// The locks of a [`Kernel`](crate::kernel::Kernel).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Locks {
     table: Mutex<Table>,
     /// A lock was given back.
@@ -135,6 +170,11 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
+    /// Locks that count against `memory`.
+    pub(crate) fn new(memory: Option<Arc<Budget>>) -> Locks {
+        Locks { table: Mutex::new(Table { memory, ..Table::default() }), freed: Condvar::default() }
+    }
+
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

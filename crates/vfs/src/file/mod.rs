@@ -12,7 +12,7 @@ use crate::dcache::store::Contents;
 use crate::kernel::proc::ProcNode;
 use crate::mount::Path;
 use rcuwalk_sync::lock::{Mutex, SpinGuard, SpinLock};
-use rcuwalk_sync::{Handle, MODELLED, Racy32, Racy64, thread_number};
+use rcuwalk_sync::{Beyond, Budget, Charge, Handle, MODELLED, Racy32, Racy64, thread_number};
 use std::sync::{Arc, OnceLock};
 
 /// A counted reference to an open file. Who holds the only one finds that out by reading, not by changing the count.
@@ -147,6 +147,7 @@ pub(crate) struct Files {
     table: Line<SpinLock<Table>>,
     /// How many numbers there are: below a limit beyond that there is room for certain. Seldom changes.
     len: Racy32,
+    memory: Option<Arc<Budget>>,
 }
 
 /// On cache lines of its own.
@@ -158,6 +159,8 @@ struct Line<T>(T);
 struct Table {
     /// No number below this is free.
     next: u32,
+    /// How many numbers are in use, and how many objects of closed files there are.
+    files: u32,
     /// The first few numbers.
     low: [Option<Slot>; LOW],
     rest: Option<Box<Rest>>,
@@ -175,7 +178,26 @@ struct Rest {
     high: Vec<Option<Slot>>,
     /// Objects of closed files, to be used again by the thread that closed them, whose cache they are in.
     spare: [Line<[Option<FileArc>; SPARE_FILES]>; SPARES],
+    /// How many files count as memory, beyond those that every table has room for.
+    counted: u32,
+    /// For those, and for the room in `high`.
+    charge: Charge,
 }
+
+/// What a descriptor counts for as memory: a file with the credential that opened it; bytes.
+const FILE_BYTES: u64 = 512;
+
+const _: () = assert!(
+    MODELLED || size_of::<File>() + size_of::<Cred>() + size_of::<Slot>() + 64 <= FILE_BYTES as usize
+);
+
+/// So many files count with the table, and so many at once beyond.
+const FILES_STEP: u32 = 8;
+
+/// What a table counts for as memory, with the files that it always has room for; bytes.
+pub(crate) const TABLE_BYTES: u64 = 1024 + FILES_STEP as u64 * FILE_BYTES;
+
+const _: () = assert!(MODELLED || size_of::<Files>() + size_of::<Rest>() <= 1024);
 
 /// Threads beyond these share.
 const SPARES: usize = 4;
@@ -224,9 +246,9 @@ impl Table {
         fd
     }
 
-    /// The lowest free number not below `from`, which there is then.
+    /// The lowest free number not below `from`, which there is then, and for which a file is counted.
     #[inline]
-    fn reserve(&mut self, from: usize, limit: usize) -> Result<usize> {
+    fn reserve(&mut self, from: usize, limit: usize, memory: Option<&Arc<Budget>>) -> Result<usize> {
         let fd = self.lowest_free(from);
         if fd >= limit {
             return Err(Errno::EMFILE);
@@ -234,7 +256,7 @@ impl Table {
         if from == 0 {
             self.next = fd as u32;
         }
-        self.grow_to(fd)?;
+        self.make_room(fd, memory)?;
         Ok(fd)
     }
 
@@ -246,8 +268,9 @@ impl Table {
         cloexec: bool,
         from: usize,
         limit: usize,
+        memory: Option<&Arc<Budget>>,
     ) -> std::result::Result<i32, (Errno, FileArc)> {
-        match self.reserve(from, limit) {
+        match self.reserve(from, limit, memory) {
             Ok(fd) => {
                 self.put(fd, Slot { file, cloexec });
                 Ok(fd as i32)
@@ -256,13 +279,39 @@ impl Table {
         }
     }
 
-    /// Makes sure that there is a number `fd`.
+    /// Makes sure that there is a number `fd`, and that a file more is counted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     #[inline]
-    fn grow_to(&mut self, fd: usize) -> Result<()> {
+    fn make_room(&mut self, fd: usize, memory: Option<&Arc<Budget>>) -> Result<()> {
+        if self.files >= FILES_STEP + self.rest.as_ref().map_or(0, |rest| rest.counted) {
+            self.count_more(memory)?;
+        }
         if fd >= self.len() {
-            let high = &mut self.rest.get_or_insert_default().high;
-            high.try_reserve(fd + 1 - LOW - high.len()).map_err(|_| Errno::ENOMEM)?;
-            high.resize(fd + 1 - LOW, None);
+            self.rest.get_or_insert_default().grow(fd + 1 - LOW, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Counts some files more, or gives up the objects of closed ones.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[cold]
+    fn count_more(&mut self, memory: Option<&Arc<Budget>>) -> Result<()> {
+        let rest = self.rest.get_or_insert_default();
+        match rest.charge.grow(memory, u64::from(FILES_STEP) * FILE_BYTES, Beyond::Refused) {
+            Ok(()) => rest.counted += FILES_STEP,
+            Err(refused) => {
+                let spare = rest.spare.iter_mut().flat_map(|of| of.0.iter_mut());
+                match spare.filter_map(Option::take).count() as u32 {
+                    0 => return Err(refused.into()),
+                    given_up => self.files -= given_up,
+                }
+            }
         }
         Ok(())
     }
@@ -273,12 +322,15 @@ impl Table {
         if fd == self.next as usize {
             self.next += 1;
         }
-        self.slot_mut(fd).and_then(|place| place.replace(slot))
+        let before = self.slot_mut(fd).and_then(|place| place.replace(slot));
+        self.files += u32::from(before.is_none());
+        before
     }
 
     #[inline]
     fn take(&mut self, fd: usize) -> Option<Slot> {
         let slot = self.slot_mut(fd)?.take();
+        self.files -= u32::from(slot.is_some());
         self.next = self.next.min(fd as u32);
         slot
     }
@@ -287,6 +339,25 @@ impl Table {
     #[inline(always)]
     fn spare(&mut self) -> &mut [Option<FileArc>; SPARE_FILES] {
         &mut self.rest.get_or_insert_default().spare[thread_number() as usize % SPARES].0
+    }
+}
+
+impl Rest {
+    /// Makes it `len` numbers long.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[cold]
+    fn grow(&mut self, len: usize, memory: Option<&Arc<Budget>>) -> Result<()> {
+        let (used, room) = (self.high.len(), self.high.capacity());
+        if len > room {
+            let more = len.max(2 * room).max(8) - room;
+            self.charge.grow(memory, (more * size_of::<Option<Slot>>()) as u64, Beyond::Refused)?;
+            self.high.try_reserve_exact(room + more - used).map_err(|_| Errno::ENOMEM)?;
+        }
+        self.high.resize(len, None);
+        Ok(())
     }
 }
 
@@ -308,6 +379,23 @@ impl Files {
         if self.len.get() != len {
             self.len.set(len);
         }
+    }
+
+    /// Makes room for one more file, for a call that cannot be taken back when there is none.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[inline]
+    pub(crate) fn make_room(&self) -> Result<()> {
+        if self.memory.is_none() {
+            return Ok(());
+        }
+        let mut table = self.table();
+        let fd = table.lowest_free(0);
+        table.make_room(fd, self.memory.as_ref())?;
+        self.note_len(&table);
+        Ok(())
     }
 
     /// Fails as an open would that finds no free number.
@@ -347,7 +435,8 @@ impl Files {
             Some(closed) => closed.reopen(opening, cred),
             None => unreachable!("nobody else has a closed file"),
         }
-        let fd = table.install(file, cloexec, 0, limit)?;
+        table.files -= 1;
+        let fd = table.install(file, cloexec, 0, limit, self.memory.as_ref())?;
         self.note_len(&table);
         Ok(fd)
     }
@@ -365,7 +454,7 @@ impl Files {
         limit: usize,
     ) -> std::result::Result<i32, (Errno, FileArc)> {
         let mut table = self.table();
-        let fd = table.install(file, cloexec, from, limit)?;
+        let fd = table.install(file, cloexec, from, limit, self.memory.as_ref())?;
         self.note_len(&table);
         Ok(fd)
     }
@@ -412,6 +501,7 @@ impl Files {
         {
             let closing = only.close();
             *place = Some(file);
+            table.files += 1;
             drop(table);
             last(closing);
         } else {
@@ -435,7 +525,7 @@ impl Files {
             return Err(Errno::EBADF);
         }
         let file = table.open_at(old)?.file.clone();
-        table.grow_to(to)?;
+        table.make_room(to, self.memory.as_ref())?;
         let old = table.put(to, Slot { file, cloexec });
         self.note_len(&table);
         Ok(old.map(|slot| slot.file))
@@ -469,13 +559,29 @@ impl Files {
         self.table().slots().flatten().map(|slot| slot.file.clone()).collect()
     }
 
-    /// A copy of the table, as fork makes one.
-    pub(crate) fn duplicate(&self) -> Files {
+    /// A table without files, whose files count against `memory`.
+    pub(crate) fn new(memory: Option<Arc<Budget>>) -> Files {
+        Files { memory, ..Files::default() }
+    }
+
+    /// A copy of the table, as fork makes one, up to the last number in use. Kernel: fs/file.c `dup_fd()`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, unless it is counted anyway.
+    pub(crate) fn duplicate(&self, beyond: Beyond) -> Result<Files> {
         let table = self.table();
-        let rest =
-            table.rest.as_ref().map(|rest| Box::new(Rest { high: rest.high.clone(), ..Rest::default() }));
-        let copy = Table { next: table.next, low: table.low.clone(), rest };
-        Files { len: Racy32::new(copy.len() as u32), table: Line(SpinLock::new(copy)) }
+        let high = table.rest.as_ref().map_or(&[][..], |rest| &rest.high);
+        let high = &high[..high.iter().rposition(Option::is_some).map_or(0, |last| last + 1)];
+        let files = table.low.iter().chain(high).flatten().count() as u32;
+        let counted = files.saturating_sub(FILES_STEP).next_multiple_of(FILES_STEP);
+        let bytes = u64::from(counted) * FILE_BYTES + size_of_val(high) as u64;
+        let charge = Charge::with(self.memory.as_ref(), bytes, beyond)?;
+        let rest = Rest { high: high.to_vec(), counted, charge, ..Rest::default() };
+        let rest = (!rest.high.is_empty()).then(|| Box::new(rest));
+        let copy = Table { next: table.next, files, low: table.low.clone(), rest };
+        let memory = self.memory.clone();
+        Ok(Files { len: Racy32::new(copy.len() as u32), table: Line(SpinLock::new(copy)), memory })
     }
 
     /// Takes out the files that do not survive execve, for `fput`. Kernel: fs/file.c `do_close_on_exec()`.

@@ -32,7 +32,8 @@ use crate::mount::{self, MountTable, Path};
 use crate::perm::Protected;
 use crate::perm::acl::Acl;
 use rcuwalk_sync::lock::{Mutex, PoisonError};
-use rcuwalk_sync::{Counter, Handle, PerCpu, Racy32};
+use rcuwalk_sync::{Budget, Charge, Counter, Handle, PerCpu, Racy32};
+use std::sync::Arc;
 
 /// Gives the present time. Inode times are stamped with it.
 pub type Clock = Box<dyn Fn() -> Timespec + Send + Sync>;
@@ -106,6 +107,8 @@ pub(crate) struct Kernel {
     /// Directories searched with the stored bit, and without; counted only on request.
     pub(crate) searches: PerCpu<[Counter; 2]>,
     pub(crate) settings: Settings,
+    /// What everything that tenants make may take, if that is limited.
+    pub(crate) memory: Option<Arc<Budget>>,
     pub(crate) files_owners: Registry<FilesOwner>,
     clock: Clock,
     /// Walks bail on many threads at once, and all for the same reasons.
@@ -177,6 +180,15 @@ impl Kernel {
 
     pub(crate) fn protected(&self) -> Protected {
         self.settings.protected()
+    }
+
+    /// Counts memory until the charge is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn charge(&self, bytes: u64) -> Result<Charge> {
+        Ok(Charge::new(self.memory.as_ref(), bytes)?)
     }
 
     pub(crate) fn now(&self) -> Timespec {

@@ -13,7 +13,7 @@ use crate::kernel::sysctl::Sysctl;
 use crate::mount::{INIT_MNT_NS, Path, Propagation, ROOTFS_MOUNT, SuperBlock, flags};
 use crate::tmpfs::ispace::InodeSpace;
 use crate::tmpfs::pages::PageBudget;
-use rcuwalk_sync::{Handle, SeqWrite};
+use rcuwalk_sync::{Charge, Handle, SeqWrite};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,8 +26,11 @@ pub(crate) struct MntNamespace {
     /// The first mount of a namespace of its own.
     pub(crate) root: Handle,
     /// It counts as one of its creator's, but for the first one. Kernel: `ucounts`.
-    _counted: Option<Counted>,
+    _counted: Option<(Counted, Charge)>,
 }
+
+/// What a mount namespace counts for as memory, its mounts apart; bytes.
+pub(crate) const MNT_NS_BYTES: u64 = 1024;
 
 impl MntNamespace {
     /// The namespace of fresh tasks.
@@ -41,7 +44,7 @@ impl MntNamespace {
         id: u32,
         user_ns: Arc<UserNamespace>,
         root: Handle,
-        counted: Option<Counted>,
+        counted: Option<(Counted, Charge)>,
     ) -> Arc<MntNamespace> {
         Arc::new(MntNamespace { kernel: Arc::clone(kernel), id, user_ns, root, _counted: counted })
     }

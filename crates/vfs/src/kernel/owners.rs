@@ -3,12 +3,12 @@
 use crate::base::errno::Result;
 use crate::dcache::store::Namespace;
 use crate::file::fs_struct::{FsStruct, Place};
-use crate::file::{Closing, FileArc, Files};
+use crate::file::{Closing, FileArc, Files, TABLE_BYTES};
 use crate::kernel::Kernel;
 use crate::kernel::mount_tree::MntNamespace;
 use crate::mount::Path;
-use rcuwalk_sync::Racy64;
 use rcuwalk_sync::lock::{Mutex, PoisonError};
+use rcuwalk_sync::{Beyond, Charge, Racy64};
 use std::sync::{Arc, Weak};
 
 /// An [`FsStruct`] with the references it holds.
@@ -151,6 +151,7 @@ pub(crate) struct FilesOwner {
     pub(crate) table: Files,
     /// By which number its POSIX locks are known; 0 while it never had any.
     pub(crate) lock_owner: Racy64,
+    _charge: Charge,
 }
 
 impl Drop for FilesOwner {
@@ -160,19 +161,25 @@ impl Drop for FilesOwner {
 }
 
 impl FilesOwner {
-    /// An empty table.
+    /// An empty table, which counts as memory without a limit.
     pub(crate) fn new(kernel: &Arc<Kernel>) -> Arc<FilesOwner> {
-        FilesOwner::with(kernel, Files::default())
+        let charge = Charge::with(kernel.memory.as_ref(), TABLE_BYTES, Beyond::Counted);
+        FilesOwner::with(kernel, Files::new(kernel.memory.clone()), charge.unwrap_or_default())
     }
 
     /// A table of the same open files.
-    pub(crate) fn duplicate(&self) -> Arc<FilesOwner> {
-        FilesOwner::with(&self.kernel, self.table.duplicate())
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, unless it is counted anyway.
+    pub(crate) fn duplicate(&self, beyond: Beyond) -> Result<Arc<FilesOwner>> {
+        let charge = Charge::with(self.kernel.memory.as_ref(), TABLE_BYTES, beyond)?;
+        Ok(FilesOwner::with(&self.kernel, self.table.duplicate(beyond)?, charge))
     }
 
-    fn with(kernel: &Arc<Kernel>, table: Files) -> Arc<FilesOwner> {
+    fn with(kernel: &Arc<Kernel>, table: Files, charge: Charge) -> Arc<FilesOwner> {
         let kernel = Arc::clone(kernel);
-        let owner = Arc::new(FilesOwner { kernel, table, lock_owner: Racy64::new(0) });
+        let owner = Arc::new(FilesOwner { kernel, table, lock_owner: Racy64::new(0), _charge: charge });
         owner.kernel.files_owners.add(&owner);
         owner
     }

@@ -220,12 +220,14 @@ impl VfsBuilder {
     }
 
     /// The most bytes of memory that everything in the file system may take, all mounts together: names, inodes, contents, bodies
-    /// of links, extended attributes, mounts, and the whole-path table; without limit unless set. What does not fit is
-    /// `ENOMEM`, and leaves things as they were. What goes gives its part back.
+    /// of links, extended attributes, mounts, idmaps, namespaces, tasks, descriptors, file locks, and the whole-path table; without
+    /// limit unless set. What does not fit is `ENOMEM` (a lock on a range `ENOLCK`), and leaves things as they were. What goes
+    /// gives its part back. Tasks that the host makes with [`Vfs::task`], [`Task::fork`](crate::Task::fork) and
+    /// [`Task::thread`](crate::Task::thread) count, but are never refused.
     ///
-    /// The whole-path table gets a sixteenth of it at most. It is counted coarsely, and not below what is taken: by 64 names, by 64 KiB of long names and link bodies, by the page of
-    /// contents, whether written or reserved. Tasks, descriptors and file locks are not counted. `docs/tenancy.md` says what else
-    /// bounds what tenants can do.
+    /// The whole-path table gets a sixteenth of it at most. It is counted coarsely, and not below what is taken: by 64 names, by 64 KiB
+    /// of long names and link bodies, by the page of contents, whether written or reserved. `docs/tenancy.md` has the figures, and
+    /// says what else bounds what tenants can do.
     ///
     /// ```
     /// use rcuwalk::{Cred, Errno, Vfs, uapi::*};
@@ -303,7 +305,7 @@ impl VfsBuilder {
         if memory.as_ref().is_some_and(|memory| !memory.charge(paths.bytes())) {
             return Err(Errno::ENOMEM);
         }
-        let (mounts, state) = MountTable::new(memory)?;
+        let (mounts, state) = MountTable::new(memory.clone())?;
         let store = Store::new(self.capacity, seed, state, paths)?;
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
@@ -334,7 +336,8 @@ impl VfsBuilder {
             root: Path::default(),
             fs_owners: Registry::default(),
             users: UserCounts::default(),
-            locks: Locks::default(),
+            locks: Locks::new(memory.clone()),
+            memory,
             exec_files: Racy32::default(),
             recorder: Recorder::default(),
             watch: Watch::default(),
@@ -438,7 +441,7 @@ impl Vfs {
         Stats {
             entries,
             blob_bytes,
-            memory: self.0.store.lock().mnt.memory.as_ref().map_or(0, |memory| memory.used()),
+            memory: self.0.memory.as_ref().map_or(0, |memory| memory.used()),
             bails,
             caches,
             paths_remembered: self.0.store.paths.remembered(),

@@ -7,7 +7,7 @@
 //! mount's number. If the slot has been emptied or filled anew, the mount has changed, which the walker notices afterwards.
 
 use crate::base::errno::Result;
-use crate::cred::userns::{IdView, MountIdmap, UserNamespace};
+use crate::cred::userns::{EXTENT_BYTES, IdView, MountIdmap, UserNamespace};
 use arc_swap::{ArcSwapOption, Guard};
 use rcuwalk_sync::{Budget, Charge};
 use std::collections::HashMap;
@@ -45,8 +45,7 @@ impl View {
     /// Bytes of memory that it counts for.
     fn bytes(&self) -> u64 {
         let lines = |map: &MountIdmap| map.uid_map.extents().len() + map.gid_map.extents().len();
-        // Of each line there are three: as they are shown, and sorted for both directions.
-        256 + 36 * self.idmap.as_ref().map_or(0, lines) as u64
+        256 + EXTENT_BYTES * self.idmap.as_ref().map_or(0, lines) as u64
     }
 }
 

@@ -420,7 +420,7 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         if flags & CLOSE_RANGE_UNSHARE != 0 {
-            self.task.unshare_files();
+            self.task.unshare_files()?;
         }
         for fd in self.task.files.table.open_in(first, last) {
             // Another thread may have been faster.

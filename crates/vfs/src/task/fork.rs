@@ -7,10 +7,12 @@ use crate::base::flags::UnshareFlags;
 use crate::base::uapi::*;
 use crate::cred::Cred;
 use crate::cred::ucounts::{Counted, Ucount, UserCount};
+use crate::cred::userns::USERNS_BYTES;
+use crate::kernel::Kernel;
 use crate::kernel::owners::{FilesOwner, FsOwner, FsUse};
 use crate::kernel::sysctl::Sysctl;
 use crate::task::{Ids, Task};
-use rcuwalk_sync::{Racy32, Racy64};
+use rcuwalk_sync::{Beyond, Charge, MODELLED, Racy32, Racy64};
 use std::sync::Arc;
 
 /// `RLIMIT_NOFILE` of a fresh task.
@@ -20,6 +22,25 @@ const HARD_NOFILE: u64 = 1 << 20;
 
 /// `RLIMIT_STACK` of a fresh task, in bytes: the kernel's `_STK_LIM`.
 pub(crate) const STACK_DEFAULT: u64 = 8 << 20;
+
+/// What a task counts for as memory, its descriptors apart; bytes.
+const TASK_BYTES: u64 = 2048;
+
+/// The owner of root and current directory may leave its place in a list behind for as long again.
+const _: () = assert!(
+    MODELLED
+        || size_of::<Task>()
+            + size_of::<Process>()
+            + 2 * size_of::<FsOwner>()
+            + size_of::<Cred>()
+            + size_of::<UserCount>()
+            <= TASK_BYTES as usize - 256
+);
+
+/// Counts a task that the host makes, whatever the limit.
+pub(crate) fn task_charge(kernel: &Kernel) -> Charge {
+    Charge::with(kernel.memory.as_ref(), TASK_BYTES, Beyond::Counted).unwrap_or_default()
+}
 
 /// What the threads of a process share, beside what they may share with others. Kernel: `struct signal_struct`.
 #[derive(Debug)]
@@ -178,8 +199,9 @@ impl Task {
     /// A child process: copies of the credential, root, current directory, umask and descriptor table; open files are
     /// shared. Kernel: `fork()`.  Differs: `RLIMIT_NPROC` is not asked; [`clone_with`](Self::clone_with) does.
     pub fn fork(&self) -> Task {
-        let files = self.files.duplicate();
-        let user = self.user.user.count_task();
+        let files = self.files.duplicate(Beyond::Counted);
+        let files = files.unwrap_or_else(|_| unreachable!("nothing is refused"));
+        let user = (self.user.user.count_task(), task_charge(&self.kernel));
         self.child(Arc::new(Cred::clone(&self.cred)), user, self.copy_fs(), files, false)
     }
 
@@ -187,7 +209,8 @@ impl Task {
     /// credential is the very same one. Kernel: `clone(CLONE_THREAD | CLONE_FS | CLONE_FILES)`.
     pub fn thread(&self) -> Task {
         let (fs, files) = (Arc::clone(&self.fs.owner), Arc::clone(&self.files));
-        self.child(Arc::clone(&self.cred), self.user.user.count_task(), fs, files, true)
+        let user = (self.user.user.count_task(), task_charge(&self.kernel));
+        self.child(Arc::clone(&self.cred), user, fs, files, true)
     }
 
     /// A new task that shares with this one what `flags` say, and has copies of the rest. Kernel: kernel/fork.c
@@ -196,8 +219,8 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` (flags that contradict each other), `EPERM` (`new_ns` without `CAP_SYS_ADMIN` in the child's user
-    /// namespace; `new_user` in a changed root), `ENOSPC` (namespaces above each other, mounts), `EAGAIN` (more tasks of the
-    /// user than `RLIMIT_NPROC`).
+    /// namespace; `new_user` in a changed root), `ENOSPC` (namespaces above each other, mounts, `user.max_*`), `EAGAIN` (more tasks of
+    /// the user than `RLIMIT_NPROC`), `ENOMEM`.
     ///
     /// ```
     /// # use rcuwalk::{CloneFlags, Cred, Vfs};
@@ -218,7 +241,7 @@ impl Task {
         } else {
             Arc::new(Cred::clone(&self.cred))
         };
-        let user = self.count_child(&cred)?;
+        let user = (self.count_child(&cred)?, self.kernel.charge(TASK_BYTES)?);
         let fs = if flags.new_ns {
             if !cred.capable_here(CAP_SYS_ADMIN) {
                 return Err(Errno::EPERM);
@@ -229,7 +252,8 @@ impl Task {
         } else {
             self.copy_fs()
         };
-        let files = if flags.files { Arc::clone(&self.files) } else { self.files.duplicate() };
+        let files =
+            if flags.files { Arc::clone(&self.files) } else { self.files.duplicate(Beyond::Refused)? };
         Ok(self.child(cred, user, fs, files, flags.thread))
     }
 
@@ -237,7 +261,7 @@ impl Task {
     fn unshare_user(&self) -> Result<Cred> {
         let counted = self.kernel.count_namespace(&self.cred, self.cred.user_ns(), Ucount::UserNamespaces)?;
         let new = self.cred.unshare_user(self.chrooted())?;
-        new.user_ns().set_counted(counted);
+        new.user_ns().set_counted(counted, self.kernel.charge(USERNS_BYTES)?);
         if self.cred.uid() != 0 || !self.cred.user_ns().is_init() {
             new.user_ns().limit_processes(self.process.limits.soft(Resource::Processes));
         }
@@ -261,7 +285,7 @@ impl Task {
     fn child(
         &self,
         cred: Arc<Cred>,
-        user: Counted,
+        (user, charge): (Counted, Charge),
         fs: Arc<FsOwner>,
         files: Arc<FilesOwner>,
         thread: bool,
@@ -281,6 +305,7 @@ impl Task {
             kernel: Arc::clone(&self.kernel),
             cred,
             user,
+            _charge: charge,
             nproc_exceeded,
             fs: FsUse::new(fs, ids.tgid),
             files,
@@ -302,7 +327,7 @@ impl Task {
     /// # Errors
     ///
     /// `EINVAL` (flags; other threads), `EPERM` (`CLONE_NEWNS` without `CAP_SYS_ADMIN`; `CLONE_NEWUSER` in a changed root),
-    /// `ENOSPC` (too many namespaces above each other; too many mounts).
+    /// `ENOSPC` (too many namespaces above each other; too many mounts; `user.max_*`), `ENOMEM`.
     ///
     /// Kernel: kernel/fork.c `ksys_unshare()`.
     pub fn unshare(&mut self, flags: impl Into<UnshareFlags>) -> Result<()> {
@@ -326,7 +351,7 @@ impl Task {
             self.fs = FsUse::new(self.copy_fs(), self.ids.tgid);
         }
         if flags & CLONE_FILES != 0 {
-            self.unshare_files();
+            self.unshare_files()?;
         }
         if let Some(cred) = cred {
             self.set_cred(cred);
@@ -335,10 +360,15 @@ impl Task {
     }
 
     /// Makes a copy of the descriptor table this task's own, if others use it.
-    pub(crate) fn unshare_files(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn unshare_files(&mut self) -> Result<()> {
         if Arc::strong_count(&self.files) > 1 {
-            self.files = self.files.duplicate();
+            self.files = self.files.duplicate(Beyond::Refused)?;
         }
+        Ok(())
     }
 }
 

@@ -23,9 +23,9 @@ use crate::kernel::vfs::Vfs;
 use crate::mount::Path;
 use crate::namei::{At, Lookup, Position, Walker};
 use crate::perm::{self, MAY_CHDIR, MAY_EXEC};
-use crate::task::fork::{Limits, Process};
+use crate::task::fork::{Limits, Process, task_charge};
 use crate::task::program::{Event, ExecFile};
-use rcuwalk_sync::Racy32;
+use rcuwalk_sync::{Charge, Racy32};
 use std::sync::Arc;
 
 /// A process of a [`Vfs`]: a credential, a root and current directory, a umask and a descriptor table. Its methods are the
@@ -46,6 +46,7 @@ pub struct Task {
     pub(crate) process: Arc<Process>,
     /// It counts as one of its user's.
     pub(crate) user: Counted,
+    pub(crate) _charge: Charge,
     /// The user id was changed to that of a user with too many tasks. Kernel: `PF_NPROC_EXCEEDED`.
     pub(crate) nproc_exceeded: Racy32,
     /// Nothing this task executes can give it privileges any more.
@@ -93,6 +94,7 @@ impl Task {
         Task {
             kernel: Arc::clone(kernel),
             user: kernel.users.of(&cred).count_task(),
+            _charge: task_charge(kernel),
             nproc_exceeded: Racy32::default(),
             cred: Arc::new(cred),
             fs: FsUse::new(FsOwner::new(kernel, 0o022), ids.tgid),

@@ -112,13 +112,19 @@ impl Task {
         /// `EINVAL` (an id without a mapping), `EPERM`.
         setregid(rgid: u32, egid: u32);
 
-        /// Replaces the supplementary groups.
-        ///
-        /// # Errors
-        ///
-        /// `EPERM` (no `CAP_SETGID`; a user namespace that does not allow it), `EINVAL` (more than 65,536; a group without
-        /// a mapping).
-        setgroups(groups: &[u32]);
+    }
+
+    /// Replaces the supplementary groups.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` (no `CAP_SETGID`; a user namespace that does not allow it), `EINVAL` (more than 65,536; a group without
+    /// a mapping), `ENOMEM`.
+    pub fn setgroups(&mut self, groups: &[u32]) -> Result<()> {
+        let mut new = self.cred.setgroups(groups)?;
+        new.count_groups(self.kernel.charge(size_of_val(groups) as u64)?);
+        self.set_cred(new);
+        Ok(())
     }
 
     /// Sets real, effective and saved user id; `u32::MAX` keeps one. The filesystem id follows the effective one, unless
