@@ -506,6 +506,22 @@ fn names_that_are_missing_behind_a_mount_are_remembered() {
     assert!(look(&user, "/a/b/c/f").is_ok());
 }
 
+#[test]
+fn a_name_that_is_missing_below_one_root_may_be_below_another() {
+    let vfs = noatime();
+    let root = vfs.task(Cred::root());
+    for dir in ["/w", "/t", "/r", "/r/t"] {
+        root.mkdir(dir.as_bytes(), 0o755).unwrap();
+    }
+    touch(&root, "/r/t/f");
+    root.symlink(b"/t", b"/w/to_root").unwrap();
+    root.chdir(b"/w").unwrap();
+    let jailed = root.fork();
+    jailed.chroot(b"/r").unwrap();
+    assert_eq!(look(&root, "to_root/f"), Err(Errno::ENOENT));
+    assert!(look(&jailed, "to_root/f").is_ok());
+}
+
 /// More paths than there is room for, so that entries change hands while they are read.
 #[test]
 fn an_entry_that_is_replaced_is_not_believed() {

@@ -162,9 +162,8 @@ impl<'a> Walker<'a> {
             return false;
         }
         if known.has_copy() && self.kernel.store.paths.renews(self.passed) {
-            // What was told once is told again.
-            let led = if seen.meta.is_followed() { Led::Followed(seen) } else { Led::To(seen) };
-            self.note(sign, as_of, mnt, led, &[]);
+            // What was told once is told again; `seen` says itself whether it ends a link that was followed.
+            self.note(sign, as_of, mnt, Led::To(seen), &[]);
         }
         true
     }
