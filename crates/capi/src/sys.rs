@@ -29,8 +29,14 @@ pub(crate) fn renew_pid() -> u32 {
 }
 
 /// The memory of this process, in which a bad address is `EFAULT`.
+///
+/// All addresses that are used with it come from C: the arguments of the exported functions, and what lies there.
 pub(crate) fn own_memory() -> ProcessMemory {
-    ProcessMemory::of(pid())
+    // SAFETY:
+    // 1. The exported functions are `unsafe` and demand it of their callers, as the system calls of the same names do: an
+    //    address is the caller's to use as the call uses it, until the call returns. No reference of this library leads there.
+    // 2. `pid` is asked for again in the child of a fork; this process is there as long as it runs.
+    unsafe { ProcessMemory::of(pid()) }
 }
 
 extern "C" fn before_fork() {

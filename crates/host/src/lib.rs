@@ -27,7 +27,7 @@
 //!
 //! Nothing here writes to a terminal: a [`Progress`] is a set of counters to be polled from another thread, and the
 //! handle by which that thread cancels the import.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod acl;
 mod archive;
@@ -39,7 +39,6 @@ mod image;
 mod import;
 mod live;
 mod member;
-mod memory;
 mod mountinfo;
 mod outcome;
 mod pax;
@@ -48,6 +47,7 @@ mod save;
 mod scan;
 mod source;
 pub mod strace;
+mod sys;
 
 pub use archive::{ArchiveOptions, Limits, import_tar};
 pub use files::Files;
@@ -58,8 +58,8 @@ pub use identity::{
 pub use image::Image;
 pub use import::{ImportOptions, import_dir};
 pub use live::{Live, import_live};
-pub use memory::ProcessMemory;
 pub use mountinfo::{MountEntry, mount_of, mounts};
 pub use outcome::{ImportError, Problem, Progress, Report, describe};
 pub use save::{Saved, save_tar};
 pub use source::{Source, open};
+pub use sys::ProcessMemory;

@@ -1,17 +1,18 @@
 //! S7: statx in one copy.
 
-use std::cell::Cell;
 use std::ffi::CStr;
+use std::sync::atomic::AtomicU8;
 use std::sync::{Mutex, PoisonError};
 
 use rcuwalk::syscall::{SliceMemory, UserMemory, nr};
 use rcuwalk::uapi::{AT_EMPTY_PATH, O_RDONLY, STATX_BASIC_STATS, Statx};
 use rcuwalk::{Task, Variants, WalkMode};
-use rcuwalk_host::ProcessMemory;
 
 use super::{Budget, Outcome, Row, Workload, side, world};
 use rcuwalk_measure::Error;
 use rcuwalk_measure::engines::Value;
+
+use crate::sys::OwnCells;
 
 /// The row.
 pub(super) const ROW: Row = Row {
@@ -115,12 +116,12 @@ fn run(budget: &Budget<'_>) -> Result<Outcome, Error> {
     points.extend(budget.compare(beside, &[&fstat], &empty)?);
 
     // Cells: they are written behind the compiler's back.
-    let (name, buffer) = (Cell::new([0_u8; 2]), Cell::new([0_u8; Statx::SIZE]));
+    let (name, buffer) = ([const { AtomicU8::new(0) }; 2], [const { AtomicU8::new(0) }; Statx::SIZE]);
     let (name_at, buffer_at) = (name.as_ptr() as u64, buffer.as_ptr() as u64);
-    let own = || ProcessMemory::of(std::process::id());
+    let own = || OwnCells::new(&[&name, &buffer]);
     let before = Caller::new(by_fields, own(), name_at, buffer_at)?;
     let after = Caller::new(Variants::default(), own(), name_at, buffer_at)?;
-    let statx = |caller: &Mutex<Caller<ProcessMemory>>| call(caller, Caller::statx, STATX_WORDS);
+    let statx = |caller: &Mutex<Caller<OwnCells<'_>>>| call(caller, Caller::statx, STATX_WORDS);
     let fields = side("field-by-field", |_: &CStr| statx(&before));
     let once = side("one copy", |_: &CStr| statx(&after));
     let fstat = side("fstat", |_: &CStr| call(&after, Caller::fstat, STAT_WORDS));

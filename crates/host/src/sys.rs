@@ -1,4 +1,5 @@
 //! The memory of a process of the running machine, for the engine's raw door.
+#![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -19,7 +20,10 @@ use rcuwalk::{Errno, Result};
 /// use rcuwalk_host::ProcessMemory;
 ///
 /// let mut task = Vfs::new()?.task(Cred::root());
-/// let mut own = ProcessMemory::of(std::process::id());
+/// // SAFETY:
+/// // 1. The calls below read constants, and write nothing.
+/// // 2. This process does not end before its memory is used.
+/// let mut own = unsafe { ProcessMemory::of(std::process::id()) };
 /// assert_eq!(task.syscall(&mut own, nr::MKDIR, [c"/srv".as_ptr() as u64, 0o755, 0, 0, 0, 0]), 0);
 /// assert_eq!(task.syscall(&mut own, nr::MKDIR, [8, 0o755, 0, 0, 0, 0]), -14, "EFAULT");
 /// # Ok::<(), rcuwalk::Errno>(())
@@ -30,8 +34,18 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// The memory of the process with this number. Nothing is looked at yet.
-    pub fn of(pid: u32) -> ProcessMemory {
+    /// The memory of the process, or of the process of the thread, with this number. Nothing is looked at yet.
+    ///
+    /// # Safety
+    ///
+    /// 1. Is it the calling process, or one that shares memory with it, this goes for each later copy, from when it begins until
+    ///    it ends, and so for each address that a [call](rcuwalk::Task::syscall) with this memory is given or finds in it. What
+    ///    is written is memory that nothing else reads or writes meanwhile, to which there is no reference but one that the copy
+    ///    may use, and where any bytes are valid: of cells or atomics, for example, or behind a pointer that the caller got for
+    ///    this. What is read nothing else writes meanwhile. Memory that is not mapped, or may not be accessed, is free to use: that
+    ///    is `EFAULT`.
+    /// 2. As long as this is used, the number stays that of the process that is meant: numbers are used again.
+    pub unsafe fn of(pid: u32) -> ProcessMemory {
         // A number beyond what process ids can be names no process, as any other that is not in use.
         ProcessMemory { pid: Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX)) }
     }
@@ -85,7 +99,10 @@ mod tests {
 
     #[test]
     fn own_memory_is_read_and_written_and_its_ends_are_found() {
-        let mut own = ProcessMemory::of(std::process::id());
+        // SAFETY:
+        // 1. What is written is `to`, through its own pointer, and only this thread uses it and `bytes`.
+        // 2. This process is there as long as it runs.
+        let mut own = unsafe { ProcessMemory::of(std::process::id()) };
         let mut bytes = vec![b'x'; 10_000];
         bytes[9000] = 0;
         let address = bytes.as_ptr() as u64;
@@ -101,6 +118,8 @@ mod tests {
         }
         assert_eq!(own.copy_to_user(to.as_mut_ptr() as u64, b"abcd"), Ok(()));
         assert_eq!(&to[..4], b"abcd");
-        assert_eq!(ProcessMemory::of(u32::MAX).copy_to_user(8, b"x"), Err(Errno::ESRCH));
+        // SAFETY: 1 and 2: there is no such process.
+        let mut nobody = unsafe { ProcessMemory::of(u32::MAX) };
+        assert_eq!(nobody.copy_to_user(8, b"x"), Err(Errno::ESRCH));
     }
 }
