@@ -216,12 +216,7 @@ fn resident() -> u64 {
 /// In a process of its own, with an address space of its own size: what the system counts.
 #[test]
 fn the_system_gets_its_memory_back() {
-    const CHILD: &str = "RCUWALK_TEST_CHILD";
-    if std::env::var_os(CHILD).is_none() {
-        let me = std::env::current_exe().expect("a path");
-        let line = "ulimit -v 1500000; exec \"$0\" --exact the_system_gets_its_memory_back --nocapture";
-        let child = Command::new("sh").args(["-c", line]).arg(me).env(CHILD, "1").output().expect("sh runs");
-        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    if in_a_child_with(1_500_000, "the_system_gets_its_memory_back").is_some() {
         return;
     }
     let vfs = Vfs::builder().capacity(1 << 20).memory_limit(100 << 20).build().expect("an engine");
@@ -384,4 +379,37 @@ fn a_lock_without_room_leaves_the_others() {
     root.fcntl_lock(fd, F_SETLK, &mut lock(F_UNLCK, at - 2, 1)).expect("gives back");
     assert_eq!(root.flock(other, LOCK_EX | LOCK_NB), Err(Errno::EAGAIN), "the shared one is still held");
     assert!(vfs.stats().memory <= LIMIT);
+}
+
+/// Runs the rest of the test of this name in a process with so many KiB of address space; `None` in that process.
+fn in_a_child_with(kib: u64, test: &str) -> Option<()> {
+    const CHILD: &str = "RCUWALK_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
+    let me = std::env::current_exe().expect("a path");
+    let line = format!("ulimit -v {kib}; exec \"$0\" --exact {test} --nocapture");
+    let child = Command::new("sh").args(["-c", &line]).arg(me).env(CHILD, "1").output().expect("sh runs");
+    let told = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+    Some(())
+}
+
+/// What is reserved unless told otherwise gives way to a limit on the address space.
+#[test]
+fn a_process_with_little_address_space_has_room() {
+    if in_a_child_with(1 << 20, "a_process_with_little_address_space_has_room").is_some() {
+        return;
+    }
+    let vfs = Vfs::new().expect("smaller ones are tried");
+    let root = vfs.task(Cred::root());
+    let capacity = u64::from(vfs.stats().capacity);
+    assert!((1 << 18..1 << 24).contains(&capacity), "{capacity}");
+    (0..10_000).for_each(|i| root.mkdir(&name(i), 0o755).expect("has room"));
+    let half = vec![1_u8; 256 << 20];
+    assert_eq!(Vfs::builder().capacity(1 << 24).build().map(|_| ()), Err(Errno::ENOMEM), "it was told");
+    let fd = root.open(b"/0/f", O_CREAT | O_RDWR, 0o644).expect("has room");
+    assert_eq!(root.pwrite(fd, &half[..1 << 20], 0), Ok(1 << 20));
+    let fresh = std::thread::spawn(move || vfs.stats().entries).join().expect("a thread has room");
+    assert_eq!(fresh, 10_003);
 }

@@ -20,8 +20,8 @@ use crate::tmpfs::pages::{FileData, PAGE_SIZE, PageBudget};
 use rcuwalk_sync::lock::{FairMutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
-    AllocError, Arena, Blobs, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite, step,
-    type_stable,
+    AllocError, Arena, Blobs, Budget, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite,
+    step, type_stable,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -161,13 +161,56 @@ impl From<AllocError> for Errno {
     }
 }
 
+/// Address space for a [`Store`].
+#[derive(Debug)]
+pub(crate) struct Room {
+    slots: Arena<Slot>,
+    rest: Arena<Rest>,
+    blobs: Blobs,
+    chains: (Chains, ChainsWriter),
+}
+
+impl Room {
+    /// Room for so much.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: the system refuses it.
+    pub(crate) fn new(capacity: Capacity, memory: Option<&Arc<Budget>>) -> Result<Room> {
+        Ok(Room {
+            slots: Arena::counted(capacity.objects, memory.cloned(), SLOT_BYTES)?,
+            rest: Arena::new(capacity.objects)?,
+            blobs: Blobs::counted(capacity.blob_words, memory.cloned())?,
+            chains: Chains::new(capacity.objects.saturating_mul(2))?,
+        })
+    }
+
+    /// Room for so much, or for as much less as leaves half of what the system allows to others (`RLIMIT_AS`).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: there is no room for a few thousand names, either.
+    pub(crate) fn at_most(mut capacity: Capacity, memory: Option<&Arc<Budget>>) -> Result<Room> {
+        const LEAST: u32 = 1 << 12;
+        if let Ok(room) = Room::new(capacity, memory) {
+            return Ok(room);
+        }
+        loop {
+            capacity = Capacity { objects: capacity.objects / 2, blob_words: capacity.blob_words / 2 };
+            let room = Room::new(capacity, memory);
+            if room.is_ok() || capacity.objects < LEAST {
+                drop(room?);
+                let half = Capacity { objects: capacity.objects / 2, blob_words: capacity.blob_words / 2 };
+                return Room::new(half, memory);
+            }
+        }
+    }
+}
+
 impl Store {
     /// An empty store without any inode.
-    pub(crate) fn new(capacity: Capacity, seed: u64, mnt: MountState, paths: PathTable) -> Result<Store> {
-        let memory = || mnt.memory.clone();
-        let slots = Arena::counted(capacity.objects, memory(), SLOT_BYTES)?;
-        let blobs = Blobs::counted(capacity.blob_words, memory())?;
-        let (chains, writer) = Chains::new(capacity.objects.saturating_mul(2))?;
+    pub(crate) fn new(room: Room, seed: u64, mnt: MountState, paths: PathTable) -> Store {
+        let Room { slots, rest, blobs, chains: (chains, writer) } = room;
         let ns = Namespace {
             chains: writer,
             contents: Table::default(),
@@ -180,9 +223,9 @@ impl Store {
             mnt,
             feed: None,
         };
-        Ok(Store {
+        Store {
             slots,
-            rest: Arena::new(capacity.objects)?,
+            rest,
             blobs,
             retired: Racy32::default(),
             chains,
@@ -192,7 +235,12 @@ impl Store {
             paths,
             seed,
             ns: FairMutex::new(ns),
-        })
+        }
+    }
+
+    /// The most names and inodes there can be.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.slots.capacity()
     }
 
     /// What lockless looks need.

@@ -7,7 +7,7 @@ use crate::cred::ucounts::UserCounts;
 use crate::cred::userns::UserNamespace;
 use crate::dcache::inode::Times;
 use crate::dcache::pathtable::{PathTable, PathTableOptions};
-use crate::dcache::store::{Capacity, InodeInit, Store};
+use crate::dcache::store::{Capacity, InodeInit, Room, Store};
 use crate::file::locks::Locks;
 use crate::kernel::names::{CacheInfo, InitOnAlloc, Names};
 use crate::kernel::owners::Registry;
@@ -48,7 +48,7 @@ pub struct Vfs(pub(crate) Arc<Kernel>);
 
 /// Settings of a new [`Vfs`].
 pub struct VfsBuilder {
-    capacity: Capacity,
+    capacity: Option<Capacity>,
     protected: Protected,
     clock: Clock,
     dev: u64,
@@ -74,6 +74,8 @@ impl std::fmt::Debug for VfsBuilder {
 pub struct Stats {
     /// Slots in use: one for each name, and for each open file that lost its name.
     pub entries: u32,
+    /// The most slots there can be: see [`VfsBuilder::capacity`].
+    pub capacity: u32,
     /// Bytes of long names, link bodies and ACLs.
     pub blob_bytes: u64,
     /// Bytes that count against [`VfsBuilder::memory_limit`]; 0 if there is none.
@@ -148,7 +150,7 @@ impl MountOptions {
 impl Default for VfsBuilder {
     fn default() -> Self {
         VfsBuilder {
-            capacity: Capacity { objects: 1 << 24, blob_words: 1 << 27 },
+            capacity: None,
             protected: Protected::default(),
             clock: Box::new(system_time),
             dev: 0x1d,
@@ -165,13 +167,14 @@ impl Default for VfsBuilder {
 }
 
 impl VfsBuilder {
-    /// The most names and inodes there can be; 16,777,215 unless set. Room is reserved for them as address space, about
-    /// 200 bytes each, and costs memory only where it is used.
+    /// The most names and inodes there can be; 16,777,215 unless set, or as many as leave half of the address space to others if
+    /// the system limits that (`RLIMIT_AS`): [`Stats::capacity`] tells. Room is reserved for them as address space, about
+    /// 300 bytes each, and costs memory only where it is used.
     #[must_use]
     pub fn capacity(mut self, objects: u32) -> Self {
         let objects = objects.clamp(16, 1 << 28);
-        self.capacity =
-            Capacity { objects: objects.saturating_add(2), blob_words: objects.saturating_mul(8) };
+        let blob_words = objects.saturating_mul(8);
+        self.capacity = Some(Capacity { objects: objects.saturating_add(2), blob_words });
         self
     }
 
@@ -287,7 +290,7 @@ impl VfsBuilder {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if the system refuses the address space for the capacity, or [`memory_limit`](Self::memory_limit) is too low even
+    /// `ENOMEM` if the system refuses the address space for a capacity that was set, or any at all, or [`memory_limit`](Self::memory_limit) is too low even
     /// for an empty file system.
     pub fn build(self) -> Result<Vfs> {
         // The name hash is keyed, so that a hostile tree cannot choose its collisions. A model checker runs one schedule
@@ -306,7 +309,11 @@ impl VfsBuilder {
             return Err(Errno::ENOMEM);
         }
         let (mounts, state) = MountTable::new(memory.clone())?;
-        let store = Store::new(self.capacity, seed, state, paths)?;
+        let room = match self.capacity {
+            Some(capacity) => Room::new(capacity, memory.as_ref())?,
+            None => Room::at_most(Capacity { objects: 1 << 24, blob_words: 1 << 27 }, memory.as_ref())?,
+        };
+        let store = Store::new(room, seed, state, paths);
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
         let init = InodeInit {
@@ -440,6 +447,7 @@ impl Vfs {
         let [searches_spared, searches_checked] = [0, 1].map(searches);
         Stats {
             entries,
+            capacity: self.0.store.capacity(),
             blob_bytes,
             memory: self.0.memory.as_ref().map_or(0, |memory| memory.used()),
             bails,

@@ -1,7 +1,7 @@
 use super::signature::PATH_LEN_MAX;
 use super::*;
 use crate::base::uapi::{S_IFDIR, S_IFREG};
-use crate::dcache::store::Capacity;
+use crate::dcache::store::{Capacity, Room};
 use crate::mount::{MountTable, Path};
 use rcuwalk_sync::SeqCount;
 
@@ -19,7 +19,12 @@ const NOW: AsOf = AsOf { path_seq: 2, m_seq: 4 };
 
 fn store() -> Store {
     let (_, mounts) = MountTable::new(None).unwrap();
-    Store::new(Capacity { objects: 64, blob_words: 64 }, 1, mounts, table(64, false)).unwrap()
+    Store::new(
+        Room::new(Capacity { objects: 64, blob_words: 64 }, None).unwrap(),
+        1,
+        mounts,
+        table(64, false),
+    )
 }
 
 fn to(dentry: Handle) -> Led {
