@@ -101,6 +101,37 @@ fn rename_moves_a_tree_and_frees_what_it_replaces() {
     });
 }
 
+/// Two tasks that each put a directory below the other's: one of them is told that it is not there.
+#[test]
+fn directories_do_not_move_below_each_other() {
+    both(|vfs, root| {
+        ["/a", "/b", "/a/c", "/a/c/d"].iter().for_each(|path| root.mkdir(path.as_bytes(), 0o755).unwrap());
+        assert_eq!(root.rename(b"/a", b"/a/c/d/a"), Err(Errno::EINVAL));
+        assert_eq!(root.rename(b"/a/c/d", b"/a"), Err(Errno::ENOTEMPTY));
+        assert_eq!(root.renameat2(AT_FDCWD, b"/a/c/d", AT_FDCWD, b"/a", RENAME_EXCHANGE), Err(Errno::EINVAL));
+        let swings = |there: &'static [u8], back: &'static [u8]| {
+            let task = vfs.task(Cred::root());
+            move || {
+                let mut moved = 0;
+                while moved < 2_000 {
+                    match task.rename(there, back) {
+                        Ok(()) => moved += 1,
+                        Err(errno) => {
+                            assert_eq!(errno, Errno::ENOENT);
+                            continue;
+                        }
+                    }
+                    task.rename(back, there).expect("nobody can move that below it meanwhile");
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            [swings(b"/a", b"/b/a"), swings(b"/b", b"/a/c/d/b")].map(|swing| scope.spawn(swing));
+        });
+        assert!(root.stat(b"/a/c/d").is_ok() && root.stat(b"/b").is_ok());
+    });
+}
+
 #[test]
 fn hard_links_share_the_inode_and_outlive_each_other() {
     both(|vfs, root| {

@@ -9,7 +9,7 @@ use crate::cred::Cred;
 use crate::dcache::Name;
 use crate::dcache::inode::{Inode, RacyAcl, Times, Touch, flags};
 use crate::dcache::remains::NsGuard;
-use crate::dcache::store::{InodeInit, Namespace, Store};
+use crate::dcache::store::{InodeInit, MovesGuard, Namespace, Store};
 use crate::kernel::trace::Asking;
 use crate::kernel::watch::Room;
 use crate::kernel::{DIRENT_SIZE, EMPTY_DIR_SIZE, Kernel};
@@ -28,6 +28,8 @@ pub(crate) struct Change<'a> {
     /// The mount through which the directories are seen.
     mnt: Handle,
     pub(crate) ns: NsGuard<'a>,
+    /// While a directory is renamed.
+    _moves: Option<MovesGuard<'a>>,
     /// Comes after the lock: it takes that of mounts, which is not to be waited for under it.
     uncovered: Uncovered<'a>,
     now: Timespec,
@@ -77,7 +79,7 @@ impl<'a> Change<'a> {
     pub(crate) fn look(kernel: &'a Kernel, cred: &'a Cred, mnt: Handle) -> Self {
         let (room, now) = (kernel.watch.admit(), kernel.now());
         let uncovered = Uncovered { kernel, dentry: None };
-        Change { kernel, cred, mnt, ns: kernel.store.lock(), uncovered, now, _room: room }
+        Change { kernel, cred, mnt, ns: kernel.store.lock(), _moves: None, uncovered, now, _room: room }
     }
 
     /// Kernel: fs/namespace.c `mnt_want_write()`.
@@ -274,11 +276,6 @@ impl<'a> Change<'a> {
 
     fn is_empty_dir(&self, dentry: Handle) -> bool {
         self.kernel.store.inode_rest(self.inode(dentry)).first_child.get() == 0
-    }
-
-    /// Whether `dentry` is `below`, or a directory above it.
-    fn is_ancestor(&self, dentry: Handle, below: Handle) -> bool {
-        self.kernel.store.is_subdir(below, dentry)
     }
 }
 
@@ -615,8 +612,15 @@ impl Task {
             return Err(if no_replace { Errno::EEXIST } else { Errno::EBUSY });
         }
         let mut change = Change::new(&self.kernel, &self.cred, old.dir.mnt)?;
-        let source = change.lookup(old.dir.dentry, old.last.name)?.ok_or(Errno::ENOENT)?;
-        let target = change.lookup(new.dir.dentry, new.last.name)?;
+        let mut source = change.lookup(old.dir.dentry, old.last.name)?.ok_or(Errno::ENOENT)?;
+        let mut target = change.lookup(new.dir.dentry, new.last.name)?;
+        let mut traps = [None, None];
+        if [Some(source), target].into_iter().flatten().any(|dentry| change.is_dir(dentry)) {
+            drop(change);
+            (change, traps) = self.lock_rename(old.dir, new.dir)?;
+            source = change.find(old).ok_or(Errno::ENOENT)?;
+            target = change.find(new);
+        }
         let exchange = flags & RENAME_EXCHANGE != 0;
         match target {
             Some(_) if no_replace => return Err(Errno::EEXIST),
@@ -629,13 +633,29 @@ impl Task {
         if !change.is_dir(source) && (old.last.slash || !exchange && new.last.slash) {
             return Err(Errno::ENOTDIR);
         }
-        if change.is_ancestor(source, new.dir.dentry) {
+        if traps[0] == Some(source) {
             return Err(Errno::EINVAL);
         }
-        if target.is_some_and(|target| change.is_ancestor(target, old.dir.dentry)) {
+        if target.is_some() && traps[1] == target {
             return Err(if exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
         }
         change.rename(Move { old, source, new, target, flags }, self.mnt_ns())
+    }
+
+    /// Takes the locks to rename a directory. Gives with them the entry of `old` that `new` is or lies below, which is not to be renamed,
+    /// and that of `new` that `old` is or lies below, which is not to be replaced. Whatever their depth, only who renames directories
+    /// waits meanwhile.
+    ///
+    /// Kernel: fs/namei.c `lock_rename()`.
+    fn lock_rename(&self, old: Path, new: Path) -> Result<(Change<'_>, [Option<Handle>; 2])> {
+        let store = &self.kernel.store;
+        let moves = store.lock_moves();
+        let ancestor = |dir: Path, above: Path| {
+            if old == new { None } else { store.ancestor(&moves, dir.dentry, above.dentry) }
+        };
+        let traps = [ancestor(new, old), ancestor(old, new)];
+        let change = Change::new(&self.kernel, &self.cred, old.mnt)?;
+        Ok((Change { _moves: Some(moves), ..change }, traps))
     }
 }
 
@@ -657,6 +677,10 @@ struct Move<'a> {
 }
 
 impl Change<'_> {
+    fn find(&self, place: Place<'_>) -> Option<Handle> {
+        self.kernel.store.d_lookup(&self.ns, place.dir.dentry, place.last.name)
+    }
+
     /// Kernel: fs/namei.c `vfs_link()`.
     fn link(&mut self, old: Handle, dir: Handle, name: Name<'_>) -> Result<()> {
         let (kernel, attr) = (self.kernel, self.attr(old));

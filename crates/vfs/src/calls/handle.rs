@@ -65,7 +65,7 @@ impl Kernel {
     /// Lets an inode be found by handle, for as long as there is one.
     fn export(&self, ns: &mut Namespace, place: Path) -> FileHandle {
         let inode = self.store.d_inode(place.dentry);
-        ns.exported.insert(inode, self.mount(place.mnt).sb.get());
+        ns.exported.insert(inode, self.mount(place.mnt).dev.get());
         let ino = self.store.inode(inode).ino.get();
         let words = [inode, ino as u32, (ino >> 32) as u32];
         FileHandle::new(SHMEM_FID, words.map(u32::to_ne_bytes).as_flattened().to_vec())
@@ -73,10 +73,10 @@ impl Kernel {
 
     /// A dentry of the inode that a handle stands for, held. One that has lost the name it was made with gets a dentry without
     /// any, as a file server's would in the kernel.
-    fn fh_to_dentry(&self, ns: &mut Namespace, sb: u32, handle: &FileHandle) -> Result<Handle> {
+    fn fh_to_dentry(&self, ns: &mut Namespace, dev: u64, handle: &FileHandle) -> Result<Handle> {
         let (inode, ino) = handle.parts().ok_or(Errno::ESTALE)?;
         let store = &self.store;
-        if ns.exported.get(&inode) != Some(&sb) || store.inode(inode).ino.get() != ino {
+        if ns.exported.get(&inode) != Some(&dev) || store.inode(inode).ino.get() != ino {
             return Err(Errno::ESTALE);
         }
         let rest = store.inode_rest(inode);
@@ -250,7 +250,7 @@ impl Task {
     fn handle_to_path(&self, anchor: Path, reach: Reach, handle: &FileHandle) -> Result<Path> {
         let kernel = &*self.kernel;
         let mut ns = kernel.store.lock();
-        let dentry = kernel.fh_to_dentry(&mut ns, kernel.mount(anchor.mnt).sb.get(), handle)?;
+        let dentry = kernel.fh_to_dentry(&mut ns, kernel.mount(anchor.mnt).dev.get(), handle)?;
         let is_dir = kernel.is_dir(dentry);
         let found = if !is_dir && reach.directory {
             None

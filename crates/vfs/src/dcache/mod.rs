@@ -14,7 +14,7 @@ pub(crate) mod store;
 
 use crate::base::uapi::{S_IFDIR, S_IFLNK, S_IFMT};
 use crate::dcache::stamps::SlotSeq;
-use crate::dcache::store::{Namespace, Slot, Store};
+use crate::dcache::store::{MovesGuard, Namespace, Slot, Store};
 use rcuwalk_sync::name::{self, Component};
 use rcuwalk_sync::{
     ChainsView, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64, View, step, type_stable,
@@ -278,6 +278,9 @@ impl Tree<'_> {
     }
 }
 
+/// How often a look that renames disturb is made again before they have to wait.
+const TRIES: u32 = 4;
+
 impl Store {
     /// Whether `dentry` is `above`, or lies below it; for callers that hold the lock, or repeat.
     ///
@@ -292,6 +295,39 @@ impl Store {
             at = parent;
         }
         true
+    }
+
+    /// [`is_subdir`](Self::is_subdir), of a directory that is held, for callers without the lock. However deep it lies, nobody waits but who
+    /// renames directories.
+    ///
+    /// Kernel: fs/dcache.c `is_subdir()`.
+    pub(crate) fn is_subdir_now(&self, dentry: Handle, above: Handle) -> bool {
+        for _ in 0..TRIES {
+            let renames = self.rename_seq.begin();
+            let below = self.is_subdir(dentry, above);
+            if !self.rename_seq.retry(renames) {
+                return below;
+            }
+        }
+        let _moves = self.lock_moves();
+        self.is_subdir(dentry, above)
+    }
+
+    /// The entry of directory `above` that `dentry`, which is held, is or lies below.
+    ///
+    /// Kernel: fs/dcache.c `d_ancestor()`.
+    pub(crate) fn ancestor(&self, _: &MovesGuard<'_>, dentry: Handle, above: Handle) -> Option<Handle> {
+        let mut at = dentry;
+        loop {
+            let parent = self.dentry(at).parent.get();
+            if parent == at {
+                return None;
+            }
+            if parent == above {
+                return Some(at);
+            }
+            at = parent;
+        }
     }
 
     /// [`Tree::d_lookup_rcu`].

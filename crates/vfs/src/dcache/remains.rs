@@ -131,13 +131,11 @@ impl NsGuard<'_> {
 }
 
 impl Store {
-    /// Frees the tree of file system `sb`, which is mounted nowhere any more, from the leaves up, and gives the reference to
-    /// its root back: a small one now, the rest of a large one when the lock is released. Nobody can find it until then; its
-    /// handles lead nowhere, as the next file system may have its number.
+    /// Frees the tree of a file system that is mounted nowhere any more, from the leaves up, and gives the reference to its root
+    /// back: a small one now, the rest of a large one when the lock is released. Nobody can find it until then.
     ///
     /// Kernel: fs/dcache.c `shrink_dcache_for_umount()`.
-    pub(crate) fn shrink_tree(&self, ns: &mut Namespace, sb: u32, root: Handle) {
-        ns.exported.retain(|_, of| *of != sb);
+    pub(crate) fn shrink_tree(&self, ns: &mut Namespace, root: Handle) {
         self.bury(ns, Dead::Tree { root, at: root });
     }
 

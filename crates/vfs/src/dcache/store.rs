@@ -23,7 +23,7 @@ use rcuwalk_sync::{
     AllocError, Arena, Blobs, Budget, Chains, ChainsWriter, Handle, MODELLED, Racy32, SeqCount, SeqWrite,
     step, type_stable,
 };
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,13 +85,14 @@ pub(crate) struct Namespace {
     pub(crate) xattrs: Table<CountedXattrs>,
     /// Entries of large directories by offset; index 0 is never used.
     pub(crate) offsets: Table<OffsetIndex>,
-    pub(crate) wide_times: HashMap<Handle, Times>,
+    // Trees: a hash table of what tenants make would be laid out anew, all at once, where it grows.
+    pub(crate) wide_times: BTreeMap<Handle, Times>,
     /// Inodes without a name that are still held, and the file system they keep from becoming read-only. Kernel:
     /// `s_remove_count`.
-    pub(crate) nameless: HashMap<Handle, u32>,
-    /// Inodes that a handle was given for, and the file system they are of: no others can be found by handle. Kernel: the
-    /// inodes of a tmpfs that are hashed.
-    pub(crate) exported: HashMap<Handle, u32>,
+    pub(crate) nameless: BTreeMap<Handle, u32>,
+    /// Inodes that a handle was given for, and the device number of their file system, which no later one has: no others can be found
+    /// by handle. Kernel: the inodes of a tmpfs that are hashed.
+    pub(crate) exported: BTreeMap<Handle, u64>,
     pub(crate) remains: Remains,
     /// Mounts and file systems.
     pub(crate) mnt: MountState,
@@ -107,6 +108,10 @@ pub(crate) struct Capacity {
     /// Words of long names, link bodies and ACLs.
     pub(crate) blob_words: u32,
 }
+
+/// No directory gets another name or parent.
+#[derive(Debug)]
+pub(crate) struct MovesGuard<'a>(#[expect(dead_code, reason = "it is held")] MutexGuard<'a, ()>);
 
 /// Everything that a lockless walker reads.
 #[derive(Debug)]
@@ -127,6 +132,9 @@ pub(crate) struct Store {
     pub(crate) paths: PathTable,
     /// Keys the name hash.
     seed: u64,
+    /// Held, outside of the lock of the name space, by all who give a directory another name or parent: its holder goes up a deep tree
+    /// without the lock. Kernel: `s_vfs_rename_mutex`.
+    moves: FairMutex<()>,
     ns: FairMutex<Namespace>,
 }
 
@@ -216,9 +224,9 @@ impl Store {
             contents: Table::default(),
             xattrs: Table::default(),
             offsets: Table::default(),
-            wide_times: HashMap::new(),
-            nameless: HashMap::new(),
-            exported: HashMap::new(),
+            wide_times: BTreeMap::new(),
+            nameless: BTreeMap::new(),
+            exported: BTreeMap::new(),
             remains: Remains::default(),
             mnt,
             feed: None,
@@ -234,6 +242,7 @@ impl Store {
             stamps: Stamps::default(),
             paths,
             seed,
+            moves: FairMutex::new(()),
             ns: FairMutex::new(ns),
         }
     }
@@ -299,6 +308,11 @@ impl Store {
     /// A name by itself, as the hash table is asked for it.
     pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> Name<'a> {
         Name { path: bytes, start: 0, component: self.component(bytes, 0) }
+    }
+
+    /// Keeps all directories where they are.
+    pub(crate) fn lock_moves(&self) -> MovesGuard<'_> {
+        MovesGuard(self.moves.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes the name space lock.

@@ -387,7 +387,7 @@ impl Kernel {
             sb.mounts.is_empty()
         });
         if unused && let Some(super_block) = ns.mnt.remove_super(sb) {
-            self.store.shrink_tree(ns, sb, super_block.root);
+            self.store.shrink_tree(ns, super_block.root);
         }
         if self.mounts.mounts.free(mnt, 1) {
             // Readers of a mount ask the table's count, which has changed since.
@@ -400,7 +400,7 @@ impl Kernel {
         if let Some(super_block) = ns.mnt.remove_super(sb)
             && super_block.root != 0
         {
-            self.store.shrink_tree(ns, sb, super_block.root);
+            self.store.shrink_tree(ns, super_block.root);
         }
     }
 }

@@ -27,7 +27,7 @@ use rcuwalk_sync::{
     Arena, Budget, Chains, ChainsWriter, Charge, Handle, Link, LockRef, MODELLED, Nodes, Racy32, Racy64,
     SeqCount, chains::Found, type_stable,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type_stable! {
@@ -187,15 +187,15 @@ pub(crate) struct MountState {
     /// By handle.
     info: Vec<Option<MountInfo>>,
     /// Peer groups and their slaves, by number.
-    groups: HashMap<u32, Group>,
+    groups: BTreeMap<u32, Group>,
     /// The mounts that cover a dentry, in whatever namespace.
-    covering: HashMap<Handle, BTreeSet<Handle>>,
+    covering: BTreeMap<Handle, BTreeSet<Handle>>,
     /// File systems. Number 0 is none.
     pub(crate) supers: Table<SuperBlock>,
     /// The device numbers of the file systems.
     devs: BTreeSet<u64>,
     /// What is known of mount namespaces that is not their tasks' business, by number.
-    namespaces: HashMap<u32, NamespaceInfo>,
+    namespaces: BTreeMap<u32, NamespaceInfo>,
     /// Mounts that nobody holds, to be freed step by step.
     pub(crate) unused: Vec<Handle>,
     pub(crate) next_id: u64,
@@ -320,11 +320,11 @@ impl MountTable {
             memory,
             views: Views::default(),
             info: Vec::new(),
-            groups: HashMap::new(),
-            covering: HashMap::new(),
+            groups: BTreeMap::new(),
+            covering: BTreeMap::new(),
             supers: Table::default(),
             devs: BTreeSet::new(),
-            namespaces: HashMap::new(),
+            namespaces: BTreeMap::new(),
             unused: Vec::new(),
             next_id: FIRST_MNT_ID,
             next_ns: INIT_MNT_NS,

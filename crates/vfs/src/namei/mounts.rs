@@ -210,8 +210,7 @@ impl Nameidata<'_> {
             self.revalidate(at.seen)?;
             connected
         } else {
-            let _ns = store.lock();
-            store.is_subdir(parent, root)
+            store.is_subdir_now(parent, root)
         };
         if connected { Ok(()) } else { Err(Stop::Fail(Errno::ENOENT)) }
     }
