@@ -4,8 +4,8 @@
 //! name that comes; one that takes the place of another takes its offset too. So offsets mostly fall along the list, and a
 //! reader goes on at the entry with the greatest offset up to its position.
 //!
-//! A directory that has had more than [`FEW`] names has an *index* by which that entry is found. It has a record of each
-//! entry but those that need none, because
+//! A directory of more than [`FEW`] entries gets an *index* by which that entry is found, once a further one comes that is looked at
+//! for this: one in `FEW` is. The index has a record of each entry but those that need none, because
 //!
 //! - the next older neighbour in the list is the next lower one by offset too, and
 //! - both offsets are in one block of [`BLOCK`].
@@ -40,7 +40,7 @@ const INDEXED: u32 = 1 << 31;
 /// In the next offset of a directory: the offsets have come to their end once, so lower ones may be in use.
 const WRAPPED: u32 = 1 << 31;
 
-/// How many entries a directory without an index can have.
+/// How many entries a directory has without an index, or twice as many where the next to be looked at is still to come.
 const FEW: u32 = 64;
 
 /// How many steps from a record to the entry that is looked for, at most.
@@ -119,7 +119,7 @@ impl Store {
     pub(crate) fn add_child(&self, ns: &mut Namespace, dir: Handle, child: Handle, offset: u32) {
         let (rest, links) = (self.inode_rest(dir), self.links(child));
         let first = rest.first_child.get();
-        if offset >= DIR_OFFSET_MIN + FEW && rest.data.get() == 0 {
+        if rest.data.get() == 0 && self.is_large(dir, child, offset) {
             self.make_index(ns, dir);
         }
         links.offset.set(offset);
@@ -137,6 +137,13 @@ impl Store {
             self.links(first).sib_prev.set(child);
         }
         rest.first_child.set(child);
+    }
+
+    /// Whether a directory without an index needs one. Asked for each entry that comes, it looks for one in [`FEW`]: by the offset, as
+    /// names come with one after the other, or by the slot, as names that are loaded do.
+    fn is_large(&self, dir: Handle, child: Handle, offset: u32) -> bool {
+        (offset.is_multiple_of(FEW) || child.is_multiple_of(FEW))
+            && self.children(dir).nth(FEW as usize).is_some()
     }
 
     /// Takes `child` out of the list of `dir`, if it is in it.
