@@ -117,7 +117,8 @@ fn directories_do_not_move_below_each_other() {
                     match task.rename(there, back) {
                         Ok(()) => moved += 1,
                         Err(errno) => {
-                            assert_eq!(errno, Errno::ENOENT);
+                            // The walk came too late, or the rename did.
+                            assert!([Errno::ENOENT, Errno::EINVAL].contains(&errno), "{errno}");
                             continue;
                         }
                     }
@@ -126,7 +127,8 @@ fn directories_do_not_move_below_each_other() {
             }
         };
         std::thread::scope(|scope| {
-            [swings(b"/a", b"/b/a"), swings(b"/b", b"/a/c/d/b")].map(|swing| scope.spawn(swing));
+            scope.spawn(swings(b"/a", b"/b/a"));
+            scope.spawn(swings(b"/b", b"/a/c/d/b"));
         });
         assert!(root.stat(b"/a/c/d").is_ok() && root.stat(b"/b").is_ok());
     });
