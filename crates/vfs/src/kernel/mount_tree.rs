@@ -287,7 +287,7 @@ impl Kernel {
         }
         let done = self.commit(lock, 0, moves, may);
         if done {
-            trees.iter().for_each(|tree| self.take_apart(lock, tree, how));
+            self.take_apart(lock, trees, how);
         } else {
             trees.iter().for_each(|tree| lock.mark(tree, 0));
         }
@@ -301,28 +301,29 @@ impl Kernel {
         mnt != tree[0] && (how == Umount::Connected || locked)
     }
 
-    /// Takes apart a tree, parents first, that no walk sees as one any more, or none ever saw.
-    fn take_apart(&self, lock: &mut MountGuard<'_>, tree: &[Handle], how: Umount) {
-        self.make_private(lock, tree);
-        for &at in tree.iter().rev() {
-            let m = self.mount(at);
-            self.set_mount_ns(lock, at, 0);
-            if self.stays_connected(tree, at, how) {
-                m.flags.set(m.flags.get() & !flags::MARKS);
-            } else {
-                if m.parent.get() != 0 {
+    /// Takes apart trees, parents first, that no walk sees as such any more, or none ever saw.
+    fn take_apart(&self, lock: &mut MountGuard<'_>, trees: &[Vec<Handle>], how: Umount) {
+        self.make_private(lock, &trees.concat());
+        for tree in trees {
+            for &at in tree.iter().rev() {
+                let m = self.mount(at);
+                self.set_mount_ns(lock, at, 0);
+                let connected = self.stays_connected(tree, at, how);
+                if !connected && m.parent.get() != 0 {
                     self.detach(lock, at);
                 }
                 m.flags.set(m.flags.get() & !flags::MARKS);
-                self.mntput_locked(lock, at);
+                if !connected {
+                    self.mntput_locked(lock, at);
+                }
+                lock.step();
             }
-            lock.step();
         }
     }
 
     /// Drops copies that came to be attached nowhere.
     pub(crate) fn drop_copies(&self, lock: &mut MountGuard<'_>, copies: &[Vec<Handle>]) {
-        copies.iter().for_each(|copy| self.take_apart(lock, copy, Umount::Lazy));
+        self.take_apart(lock, copies, Umount::Lazy);
     }
 
     /// Takes mounts out of their groups. The slaves of a group that has no peer left receive from its master, where it has one;
@@ -633,7 +634,8 @@ impl Kernel {
             }
             let propagated = self.propagate_mnt(lock, mnt, at, &mut pending, &mut copies);
             if let Err(errno) = propagated {
-                copies.iter().for_each(|(copy, _)| self.drop_copies(lock, std::slice::from_ref(copy)));
+                let copies: Vec<Vec<Handle>> = copies.into_iter().map(|(copy, _)| copy).collect();
+                self.drop_copies(lock, &copies);
                 return Err(errno);
             }
         }
@@ -652,8 +654,11 @@ impl Kernel {
             lock.step();
         }
         lock.mark(tree, 0);
-        for (copy, _) in &copies {
-            if unlinked { self.drop_copies(lock, std::slice::from_ref(copy)) } else { lock.mark(copy, 0) }
+        let copies: Vec<Vec<Handle>> = copies.into_iter().map(|(copy, _)| copy).collect();
+        if unlinked {
+            self.drop_copies(lock, &copies);
+        } else {
+            copies.iter().for_each(|copy| lock.mark(copy, 0));
         }
         self.end_commit(lock);
         if unlinked { Err(Errno::ENOENT) } else { Ok(()) }
