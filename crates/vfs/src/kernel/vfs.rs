@@ -309,11 +309,7 @@ impl VfsBuilder {
             return Err(Errno::ENOMEM);
         }
         let (mounts, state) = MountTable::new(memory.clone())?;
-        let room = match self.capacity {
-            Some(capacity) => Room::new(capacity, memory.as_ref())?,
-            None => Room::at_most(Capacity { objects: 1 << 24, blob_words: 1 << 27 }, memory.as_ref())?,
-        };
-        let store = Store::new(room, seed, state, paths);
+        let store = Store::new(room(self.capacity, memory.as_ref())?, seed, state, paths);
         let now = (self.clock)();
         let times = Times { atime: now, mtime: now, ctime: now, btime: now };
         let init = InodeInit {
@@ -363,6 +359,12 @@ impl VfsBuilder {
         }
         Ok(Vfs(Arc::new(kernel)))
     }
+}
+
+/// Room for a capacity that was set, or for the usual one if that can be had.
+fn room(capacity: Option<Capacity>, memory: Option<&Arc<Budget>>) -> Result<Room> {
+    const USUAL: Capacity = Capacity { objects: 1 << 24, blob_words: 1 << 27 };
+    capacity.map_or_else(|| Room::at_most(USUAL, memory), |capacity| Room::new(capacity, memory))
 }
 
 fn system_time() -> Timespec {
