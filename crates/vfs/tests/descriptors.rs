@@ -2,7 +2,7 @@
 #![cfg(not(shuttle))]
 
 use rcuwalk::uapi::*;
-use rcuwalk::{Cred, Errno, Vfs};
+use rcuwalk::{Cred, Errno, Sysctl, Vfs};
 
 const THREADS: i32 = 4;
 const ROUNDS: usize = 2_000;
@@ -73,4 +73,27 @@ fn numbers_are_given_up_to_the_limit_and_again_from_below() {
     root.close(1).unwrap();
     assert_eq!(child.open(b"/d", O_RDONLY, 0), Err(Errno::EMFILE));
     assert_eq!(child.dup2(0, 39), Ok(39));
+}
+
+#[test]
+fn a_place_that_cannot_be_opened_is_not_changed() {
+    let vfs = Vfs::new().unwrap();
+    let root = vfs.task(Cred::root());
+    let file = root.creat(b"/f", 0o666).unwrap();
+    root.write(file, b"abc").unwrap();
+    root.fchmod(file, 0o666).unwrap();
+    let user = vfs.task(Cred::user(1000, 1000, &[]));
+    let place = user.open(b"/f", O_PATH, 0).unwrap();
+    for flags in [O_CREAT, O_TMPFILE] {
+        assert_eq!(user.dentry_open(place, O_RDWR | O_TRUNC | flags), Err(Errno::EINVAL));
+    }
+    user.set_nofile_limit(1);
+    assert_eq!(user.dentry_open(place, O_RDWR | O_TRUNC), Err(Errno::EMFILE));
+    user.set_nofile_limit(2);
+    vfs.set_sysctl(Sysctl::FileMax, 1).unwrap();
+    assert_eq!(user.dentry_open(place, O_RDWR | O_TRUNC), Err(Errno::ENFILE));
+    assert_eq!(root.fstat(file).unwrap().size, 3);
+    vfs.set_sysctl(Sysctl::FileMax, 3).unwrap();
+    assert_eq!(user.dentry_open(place, O_RDWR | O_TRUNC), Ok(1));
+    assert_eq!(root.fstat(file).unwrap().size, 0);
 }

@@ -665,3 +665,17 @@ fn running_programs_are_open_files() {
         assert_eq!(opens(&user(vfs)), Ok(()));
     });
 }
+
+#[test]
+fn a_process_with_the_ids_of_two_users_is_not_dumpable() {
+    both(|vfs, root| {
+        put(root, b"/p", 0o755, &elf(None));
+        for (euid, egid) in [(1000, 1000), (1001, 1000), (1000, 1001)] {
+            let cred = Cred::builder().uids(1000, euid, euid, euid).gids(1000, egid, egid, egid).build();
+            let mut task = vfs.task(cred.unwrap());
+            task.set_dumpable(true);
+            let exec = run(&mut task, b"/p").unwrap();
+            assert_eq!((exec.dumpable, task.dumpable()), ((euid, egid) == (1000, 1000), exec.dumpable));
+        }
+    });
+}

@@ -224,7 +224,8 @@ impl Task {
         wanted.may_set(kernel.sb_rdonly(place.mnt), &attr, &acl, &self.cred, &mut asking).map_err(
             |errno| kernel.refused_setattr(place, &attr, &self.cred, (Rule::NotOwner, CAP_FOWNER), errno),
         )?;
-        if wanted.is_touch() && !perm::owner_or_capable(&self.cred, &attr) {
+        // Others may only touch it, by the permission to write.
+        if !perm::owner_or_capable(&self.cred, &attr) {
             kernel.security_inode_permission(place.mnt, i, &self.cred, perm::MAY_WRITE)?;
         }
         let mut new = store.times(&ns, inode);

@@ -324,7 +324,8 @@ impl Task {
         let mut lock = kernel.lock_mounts();
         let kind = ms & !(MS_REC | MS_SILENT);
         let mnt_ns = kernel.mount(at.mnt).ns.get();
-        if !kernel.path_mounted(at) || kind & !PROPAGATION != 0 || !kind.is_power_of_two() || mnt_ns == 0 {
+        // One of the four kinds is in it.
+        if !kernel.path_mounted(at) || !kind.is_power_of_two() || mnt_ns == 0 {
             return Err(Errno::EINVAL);
         }
         let user_ns = lock.mnt.user_ns_of(mnt_ns & !ANON_NS);
@@ -629,7 +630,6 @@ impl Task {
             empty: flags & AT_EMPTY_PATH != 0,
             ..Lookup::FOLLOW
         };
-        check_name(path, lookup.empty)?;
         let kernel = &*self.kernel;
         let path = self.at_path(dirfd, path, lookup, |at| {
             if !clone {

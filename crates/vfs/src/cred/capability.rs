@@ -153,3 +153,18 @@ impl Sub for CapSet {
         CapSet(self.0 & !other.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_two_names_in_either_case() {
+        for (number, name) in (0..).zip(CAP_NAMES) {
+            for name in [name.to_owned(), name.to_lowercase(), name.replace("CAP_", "")] {
+                assert_eq!(cap_from_name(&name), Some(number), "{name}");
+            }
+        }
+        assert_eq!(["", "CAP_", "CAP_CAP_CHOWN", "CHOW"].map(cap_from_name), [None; 4]);
+    }
+}

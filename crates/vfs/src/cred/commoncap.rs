@@ -3,7 +3,7 @@
 //! Kernel: security/commoncap.c. Functions of values; [`crate::exec`] finds out what they need of the file.
 
 use crate::base::errno::{Errno, Result};
-use crate::base::uapi::{CAP_SETUID, INVALID_ID, SECBIT_KEEP_CAPS, SECBIT_NOROOT};
+use crate::base::uapi::{CAP_SETUID, SECBIT_KEEP_CAPS, SECBIT_NOROOT};
 use crate::cred::userns::{IdView, UserNamespace};
 use crate::cred::{CapSet, Cred};
 
@@ -21,22 +21,24 @@ pub(crate) struct FileCaps {
     permitted: CapSet,
     inheritable: CapSet,
     effective: bool,
-    /// The user they are for: root of the namespace in which they were given. A kernel id.
+    /// The user they are for: root of the namespace in which they were given. A kernel id, `INVALID_ID` if the mount has
+    /// none for him.
     rootid: u32,
 }
 
 impl FileCaps {
-    /// Reads the attribute `security.capability`. `None`: the mount has no id for the user it is for.
+    /// Reads the attribute `security.capability`.
     ///
     /// # Errors
     ///
     /// `EINVAL` (size, revision), `ERANGE` (too long for any revision).
     ///
     /// Kernel: `get_vfs_caps_from_disk()`.
-    pub(crate) fn parse(value: &[u8], view: &IdView<'_>) -> Result<Option<FileCaps>> {
+    pub(crate) fn parse(value: &[u8], view: &IdView<'_>) -> Result<FileCaps> {
         if value.len() > SIZE_REVISION_3 {
             return Err(Errno::ERANGE);
         }
+        // 0 beyond the end: the first revision has no upper halves.
         let word = |i: usize| {
             value
                 .get(4 * i..4 * i + 4)
@@ -48,16 +50,9 @@ impl FileCaps {
             _ => return Err(Errno::EINVAL),
         };
         let rootid = view.make_vfsuid(view.sb_ns.make_kuid(rootid));
-        if rootid == INVALID_ID {
-            return Ok(None);
-        }
-        let high = value.len() > SIZE_REVISION_1;
-        let set = |low: usize| {
-            let bits = u64::from(word(low)) | if high { u64::from(word(low + 2)) << 32 } else { 0 };
-            CapSet(bits) & CapSet::FULL
-        };
+        let set = |low: usize| CapSet(u64::from(word(low)) | u64::from(word(low + 2)) << 32) & CapSet::FULL;
         let effective = word(0) & FLAG_EFFECTIVE != 0;
-        Ok(Some(FileCaps { permitted: set(1), inheritable: set(2), effective, rootid }))
+        Ok(FileCaps { permitted: set(1), inheritable: set(2), effective, rootid })
     }
 
     /// Whether they count in this namespace: for its root, or that of one around it. Kernel: `rootid_owns_currentns()`.
@@ -179,8 +174,8 @@ fn file_caps(old: &Cred, caps: Option<&FileCaps>) -> Result<Caps> {
 /// What root gets for being root. Kernel: `handle_privileged_root()`.
 fn privileged_root(old: &Cred, euid: u32, root: u32, has_caps: bool, caps: &mut Caps) {
     let (is_effective, is_real) = (euid == root, old.uid() == root);
-    // A set-user-id-root program with capabilities of its own gets just those, unless root runs it.
-    if old.securebits() & SECBIT_NOROOT != 0 || has_caps && is_effective && !is_real {
+    // A program with capabilities of its own gives just those, set-user-id-root or not, unless root runs it.
+    if old.securebits() & SECBIT_NOROOT != 0 || has_caps && !is_real {
         return;
     }
     if is_effective || is_real {

@@ -271,7 +271,7 @@ fn override_is_self(new: &Fields) -> bool {
     }
     if !new.user_ns.is_init() && new.user_ns.uid_map().is_none() {
         // Nobody is root yet, and the map that is still to be written decides who will be.
-        return new.effective.is_empty() && new.permitted.is_empty();
+        return new.permitted.is_empty();
     }
     if new.uid == new.user_ns.make_kuid(0) {
         new.effective == new.permitted
@@ -821,6 +821,20 @@ mod tests {
     }
 
     /// u06: an ordinary user who maps himself to root has root's rules for set-id calls inside.
+    #[test]
+    fn a_namespace_that_would_be_too_deep_is_enospc_even_in_a_changed_root() {
+        let below = |cred: &Cred| {
+            let new = cred.unshare_user(false).unwrap();
+            let all = [IdExtent { first: 0, lower: 0, count: 1 }];
+            new.user_ns().set_uid_map(&all).unwrap();
+            new.user_ns().set_gid_map(&all).unwrap();
+            new
+        };
+        let deep = (0..32).fold(Cred::root(), |cred, _| below(&cred));
+        assert_eq!(deep.unshare_user(true).unwrap_err(), Errno::EPERM);
+        assert_eq!(below(&deep).unshare_user(true).unwrap_err(), Errno::ENOSPC);
+    }
+
     #[test]
     fn a_credential_has_at_most_65536_groups() {
         let with =

@@ -60,10 +60,11 @@ impl Cred {
             let root = old.user_ns.make_kuid(0);
             match fixup {
                 Fixup::RealEffectiveSaved => emulate_setxuid(&mut new, old, root),
-                Fixup::Filesystem if old.fsuid == root && new.fsuid != root => {
+                // Only one of both is root: setfsuid(2) to the same id commits nothing.
+                Fixup::Filesystem if old.fsuid == root => {
                     new.effective = new.effective - CapSet::FS;
                 }
-                Fixup::Filesystem if old.fsuid != root && new.fsuid == root => {
+                Fixup::Filesystem if new.fsuid == root => {
                     new.effective = new.effective | (new.permitted & CapSet::FS);
                 }
                 Fixup::Filesystem => {}

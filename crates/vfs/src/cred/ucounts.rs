@@ -157,3 +157,17 @@ impl UserCounts {
         user
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_without_tasks_are_forgotten() {
+        let counts = UserCounts::default();
+        let kept = counts.of(&Cred::user(0, 0, &[]));
+        (1..10_000).for_each(|uid| drop(counts.of(&Cred::user(uid, 0, &[]))));
+        assert!(counts.0.lock().unwrap().len() < 100);
+        assert!(Arc::ptr_eq(&kept, &counts.of(&Cred::user(0, 0, &[]))));
+    }
+}

@@ -89,10 +89,10 @@ impl IdMap {
             return Err(Errno::EINVAL);
         }
         for extent in extents {
-            let unusable = extent.first == INVALID_ID || extent.lower == INVALID_ID || extent.count == 0;
+            // So that INVALID_ID is in no extent.
             let wraps = extent.first.checked_add(extent.count).is_none()
                 || extent.lower.checked_add(extent.count).is_none();
-            if unusable || wraps {
+            if extent.count == 0 || wraps {
                 return Err(Errno::EINVAL);
             }
         }
@@ -132,19 +132,19 @@ impl IdMap {
 
     /// The outside start of a whole range, if one line covers it. Kernel: `map_id_range_down()`.
     fn map_range_down(&self, first: u32, count: u32) -> Option<u32> {
-        let covers = |e: &&IdExtent| {
-            first >= e.first && first - e.first < e.count && count <= e.count - (first - e.first)
-        };
-        self.down.iter().find(covers).map(|e| e.lower + (first - e.first))
+        self.down.iter().find(|e| covers(e.first, e.count, first, count)).map(|e| e.lower + (first - e.first))
     }
 
     /// The inside start of a whole range, if one line covers it. Kernel: `map_id_range_up()`.
     pub(crate) fn map_range_up(&self, lower: u32, count: u32) -> Option<u32> {
-        let covers = |e: &&IdExtent| {
-            lower >= e.lower && lower - e.lower < e.count && count <= e.count - (lower - e.lower)
-        };
-        self.up.iter().find(covers).map(|e| e.first + (lower - e.lower))
+        self.up.iter().find(|e| covers(e.lower, e.count, lower, count)).map(|e| e.first + (lower - e.lower))
     }
+}
+
+/// Whether all of `wanted` ids from `first` on are among the `count` from `start` on.
+fn covers(start: u32, count: u32, first: u32, wanted: u32) -> bool {
+    let left = first.checked_sub(start).and_then(|skipped| count.checked_sub(skipped));
+    left.is_some_and(|left| wanted <= left)
 }
 
 /// Sorts extents by a key and checks that the ranges that start there are disjoint.
@@ -574,13 +574,14 @@ pub struct IdView<'a> {
     pub idmap: Option<&'a MountIdmap>,
 }
 
+/// Where the first half of a translation has no id, the second has none either: no map has [`INVALID_ID`].
 impl IdView<'_> {
     /// The owner that a stored user id shows as, or [`INVALID_ID`]. Kernel: `make_vfsuid()`.
     #[inline]
     pub fn make_vfsuid(&self, kuid: u32) -> u32 {
         match self.idmap {
             None => kuid,
-            Some(idmap) => through(self.sb_ns.from_kuid(kuid), |uid| idmap.uid_map.map_down(uid)),
+            Some(idmap) => idmap.uid_map.map_down(self.sb_ns.from_kuid(kuid)),
         }
     }
 
@@ -589,7 +590,7 @@ impl IdView<'_> {
     pub fn make_vfsgid(&self, kgid: u32) -> u32 {
         match self.idmap {
             None => kgid,
-            Some(idmap) => through(self.sb_ns.from_kgid(kgid), |gid| idmap.gid_map.map_down(gid)),
+            Some(idmap) => idmap.gid_map.map_down(self.sb_ns.from_kgid(kgid)),
         }
     }
 
@@ -597,7 +598,7 @@ impl IdView<'_> {
     pub fn from_vfsuid(&self, vfsuid: u32) -> u32 {
         match self.idmap {
             None => vfsuid,
-            Some(idmap) => through(idmap.uid_map.map_up(vfsuid), |uid| self.sb_ns.make_kuid(uid)),
+            Some(idmap) => self.sb_ns.make_kuid(idmap.uid_map.map_up(vfsuid)),
         }
     }
 
@@ -605,7 +606,7 @@ impl IdView<'_> {
     pub fn from_vfsgid(&self, vfsgid: u32) -> u32 {
         match self.idmap {
             None => vfsgid,
-            Some(idmap) => through(idmap.gid_map.map_up(vfsgid), |gid| self.sb_ns.make_kgid(gid)),
+            Some(idmap) => self.sb_ns.make_kgid(idmap.gid_map.map_up(vfsgid)),
         }
     }
 
@@ -613,15 +614,8 @@ impl IdView<'_> {
     ///
     /// Kernel: `fsuidgid_has_mapping()`.
     pub fn can_store(&self, fsuid: u32, fsgid: u32) -> bool {
-        let (uid, gid) = (self.from_vfsuid(fsuid), self.from_vfsgid(fsgid));
-        uid != INVALID_ID && gid != INVALID_ID && self.sb_ns.has_uid(uid) && self.sb_ns.has_gid(gid)
+        self.sb_ns.has_uid(self.from_vfsuid(fsuid)) && self.sb_ns.has_gid(self.from_vfsgid(fsgid))
     }
-}
-
-/// Applies the second half of a translation unless the first one failed.
-#[inline]
-fn through(id: u32, next: impl FnOnce(u32) -> u32) -> u32 {
-    if id == INVALID_ID { INVALID_ID } else { next(id) }
 }
 
 #[cfg(test)]
@@ -689,6 +683,7 @@ mod tests {
         assert!(child.setgroups_allowed());
         assert_eq!(child.deny_setgroups(), Err(Errno::EPERM), "too late");
         assert_eq!(child.set_gid_map(&[extent(0, 1000, 1)]), Err(Errno::EPERM), "once");
+        assert_eq!(child.set_gid_map(&[]), Err(Errno::EPERM), "whatever it would be");
     }
 
     #[test]

@@ -424,7 +424,7 @@ impl Kernel {
         }
         if let Some(value) = self.file_caps(ns, inode) {
             let caps = FileCaps::parse(&value, &self.id_view(mnt).get())?;
-            gives.caps = caps.filter(|caps| caps.count_in(cred.user_ns()));
+            gives.caps = caps.count_in(cred.user_ns()).then_some(caps);
         }
         Ok(gives)
     }
