@@ -6,13 +6,13 @@ use rcuwalk::uapi::{S_IFBLK, S_IFCHR, S_IFREG, XATTR_REPLACE, makedev};
 
 use crate::call::Call;
 use crate::identity::Subject;
-use crate::scene::{NodeIx, Scene};
+use crate::scene::{NodeIx, Scene, Swap};
 
 /// /dev/tty.
 pub(crate) const TTY: u64 = makedev(5, 0);
 
-/// What refuses a call after the engine's walk and checks let it pass: the rule and its error. `target` is what the path
-/// leads to.
+/// What refuses a call after the engine's walk and checks let it pass: the rule and its error. `target` is what one of
+/// its paths leads to.
 pub(crate) fn refusal(
     scene: &Scene,
     target: NodeIx,
@@ -36,11 +36,19 @@ pub(crate) fn refusal(
             // Kernel: get_write_access(), and then what the file system does with an open file.
             if object.run_by.is_some() {
                 Some(("running", Errno::ETXTBSY))
+            } else if object.swap == Swap::Yes && call.cuts() {
+                Some(("swap", Errno::ETXTBSY))
             } else if object.verity {
                 Some(("verity", Errno::EPERM))
             } else {
                 None
             }
+        }
+        // Kernel: may_delete().
+        _ if object.swap == Swap::Yes
+            && matches!(call, Call::Unlink(_) | Call::Rmdir(_) | Call::Rename(..)) =>
+        {
+            Some(("swap", Errno::EPERM))
         }
         _ if object.lacks_attribute && call.attribute().is_some() => {
             Some(("no-attributes", Errno::EOPNOTSUPP))

@@ -262,6 +262,16 @@ impl Call {
         }
     }
 
+    /// Whether it changes the size of what is there.
+    pub(crate) fn cuts(&self) -> bool {
+        match self {
+            Call::Open(_, flags, _) => flags & O_TRUNC != 0,
+            Call::Open2(_, flags, ..) => *flags as i32 & O_TRUNC != 0,
+            Call::Truncate(..) => true,
+            _ => false,
+        }
+    }
+
     /// Whether it needs the file system to store an attribute of this name.
     pub(crate) fn attribute(&self) -> Option<&[u8]> {
         if let Call::Setxattr(_, name, _) = self { Some(name) } else { None }

@@ -322,9 +322,14 @@ impl<'a> Reader<'a> {
         self.walks.last()?.places.last()?.node
     }
 
-    /// Something at what the path leads to says no.
-    pub(crate) fn at_target(&self, rule: &'static str) -> Reason {
-        Reason::new(rule, self.walks.len().saturating_sub(1), self.target())
+    /// All that the paths of the call lead through, and to.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIx> {
+        self.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node)
+    }
+
+    /// What a path of the call leads to says no.
+    pub(crate) fn refused_at(&self, node: NodeIx, rule: &'static str) -> Reason {
+        Reason::new(rule, self.find(node).map_or(0, |(walk, _)| walk), Some(node))
     }
 
     pub(crate) fn names(&mut self) -> &mut Names {
@@ -602,6 +607,7 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
             "process {} runs it, and a program that runs is not written to",
             node.object.run_by.unwrap_or_default()
         ),
+        ("swap", _) => SWAP.to_owned(),
         ("verity", _) => "it is sealed by fs-verity: nobody may write to it".to_owned(),
         ("no-attributes", _) => {
             format!("{} does not store such attributes", mount.map_or("the file system", |mount| &mount.fstype))
@@ -618,6 +624,9 @@ fn words(scene: &Scene, cred: &Cred, names: &mut Names, reason: &Reason, errno: 
         _ => format!("{errno}"),
     }
 }
+
+/// Why what the kernel swaps to stays as it is.
+pub(crate) const SWAP: &str = "the kernel swaps to it: until swapoff(8), not even root may write to it, change its size or take its name away";
 
 /// Whether this is the current directory, after it was removed.
 fn is_removed(scene: &Scene, dir: &Node) -> bool {

@@ -271,8 +271,7 @@ impl Search<'_, '_> {
         reader.read(events);
         let (verdict, failure) = judge(scene, &reader, &result, self.who, &call);
         let target = reader.target();
-        let nodes = reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node);
-        self.loading.nodes.extend(nodes.filter(|&node| node < scene.nodes.len()));
+        self.loading.nodes.extend(reader.nodes().filter(|&node| node < scene.nodes.len()));
         let walk = reader.finish().pop().map_or(Way::Nowhere, Way::Own);
         let result = match (verdict, failure, target) {
             (Verdict::Allowed, _, Some(node)) => Ok(node),
@@ -366,19 +365,12 @@ impl Search<'_, '_> {
         let mut searched: Vec<String> = Vec::new();
         let wanted = Wanted { name, objects, by, library_path: &self.who.library_path, secure: self.secure };
         for candidate in system.candidates(wanted) {
-            let path = match candidate {
-                Candidate::Path(path) => path,
-                Candidate::Unknown(text) => {
-                    self.unknown(name, &needs, unseen(name, text));
+            let path = match self.place(candidate, name)? {
+                Ok(Some(path)) => path,
+                Ok(None) => continue,
+                Err(deciding) => {
+                    self.unknown(name, &needs, deciding);
                     return Ok(());
-                }
-                Candidate::UnlessThere(path) => {
-                    if self.open(&path)?.result.is_ok() {
-                        let text = "older loaders search it for libraries that suit the processor".to_owned();
-                        self.unknown(name, &needs, unseen(&path, text));
-                        return Ok(());
-                    }
-                    continue;
                 }
             };
             let (attempt, walk) = self.attempt(system.family, &path)?;
@@ -416,6 +408,23 @@ impl Search<'_, '_> {
         let missing = || Needed::missing(name, &needs, &searched);
         self.loading.needed.push(refused.unwrap_or_else(missing));
         Ok(())
+    }
+
+    /// The path at which a candidate for the library `name` is to be tried, if there is one; otherwise what is not known of it.
+    fn place(
+        &mut self,
+        candidate: Candidate,
+        name: &[u8],
+    ) -> Result<Result<Option<Vec<u8>>, Deciding>, Error> {
+        Ok(match candidate {
+            Candidate::Path(path) => Ok(Some(path)),
+            Candidate::Unknown(text) => Err(unseen(name, text)),
+            Candidate::UnlessThere(path) if self.open(&path)?.result.is_ok() => {
+                let text = "older loaders search it for libraries that suit the processor".to_owned();
+                Err(unseen(&path, text))
+            }
+            Candidate::UnlessThere(_) => Ok(None),
+        })
     }
 
     /// A library is loaded, unless the same file has been under another name.

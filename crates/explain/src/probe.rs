@@ -5,8 +5,10 @@
 //! where the engine says, and a directory that is renamed meanwhile is looked at where it is now.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rcuwalk::acl::posix_acl_from_xattr;
@@ -17,10 +19,10 @@ use rcuwalk::userns::UserNamespace;
 use rcuwalk::{Cred, Errno, MountOptions, Task};
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 
-use crate::call::Call;
+use crate::call::{Call, trimmed};
 use crate::error::{Error, errno, io_errno};
 use crate::proc;
-use crate::scene::{Entry, Mount, MountIx, NodeIx, Object, Scene, View, World};
+use crate::scene::{Entry, Mount, MountIx, NodeIx, Object, Scene, Swap, View, World};
 
 /// More names than any path leads through: 40 links of 4,095 bytes. What is asked beyond is not looked at.
 const MOST_NAMES: usize = 40 * 2048;
@@ -227,8 +229,16 @@ impl<'a> Probe<'a> {
         (at < self.scene.nodes.len()).then_some(at)
     }
 
+    /// What a path names, its last link not followed.
+    fn entry(&self, path: &[u8]) -> Option<NodeIx> {
+        let task = self.open.task(&self.scene).ok()?;
+        let at = task.lstat(path).ok()?.ino as usize - 1;
+        (at < self.scene.nodes.len()).then_some(at)
+    }
+
     /// Looks at what else decides about `call` at what its path leads to.
     pub(crate) fn look_beside(&mut self, call: &Call) {
+        self.look_for_swap(call);
         let Some(at) = self.target(call.path()) else { return };
         let object = &self.scene.nodes[at].object;
         let (kind, host) = (object.kind(), object.host);
@@ -239,16 +249,30 @@ impl<'a> Probe<'a> {
                 Err(_) => {}
             }
         }
-        if matches!(call, Call::Unlink(_) | Call::Rename(..) | Call::Truncate(..)) && is_swap(host) {
-            let text = "it is used as swap space, and as long as it is its name and size stay".to_owned();
-            self.scene.nodes[at].object.may_refuse.push(text);
-        }
         if let Some(name) = call.attribute() {
             self.look_at_attribute(at, name);
         }
         if kind == S_IFSOCK && matches!(call, Call::Connect(_)) && !listens(host) {
             let text = "no process of this network namespace is seen to listen at it".to_owned();
             self.scene.nodes[at].object.may_refuse.push(text);
+        }
+    }
+
+    /// Finds out whether the kernel swaps to what the call takes away or writes to.
+    fn look_for_swap(&mut self, call: &Call) {
+        let files: Vec<NodeIx> = match call {
+            Call::Unlink(_) | Call::Rename(..) => {
+                call.paths().into_iter().filter_map(|path| self.entry(trimmed(path))).collect()
+            }
+            Call::Access(..) => return,
+            _ if call.wants() & MAY_WRITE != 0 => self.target(call.path()).into_iter().collect(),
+            _ => return,
+        };
+        for at in files {
+            let object = &mut self.scene.nodes[at].object;
+            if object.kind() == S_IFREG {
+                object.swap = swap(object.host);
+            }
         }
     }
 
@@ -473,12 +497,28 @@ fn running(host: (u64, u64)) -> Result<Option<i32>, String> {
     hidden
 }
 
-/// Whether the kernel swaps to this file, as far as its path in `/proc/swaps` leads there.
-fn is_swap(host: (u64, u64)) -> bool {
-    let text = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    let mut files = paths.map(|path| path.replace("\\040", " "));
-    files.any(|path| std::fs::metadata(path).is_ok_and(|stat| (stat.dev(), stat.ino()) == host))
+/// Whether the kernel swaps to this file.
+fn swap(host: (u64, u64)) -> Swap {
+    // Without swap space there is no list to be read, and a list that is hidden matters no more.
+    if rustix::system::sysinfo().totalswap == 0 {
+        return Swap::No;
+    }
+    let unseen = |e: std::io::Error| {
+        Swap::Unseen(format!("whether the kernel swaps to it could not be seen ({})", io_errno(&e)))
+    };
+    let list = match std::fs::read("/proc/swaps") {
+        Ok(list) => list,
+        Err(e) => return unseen(e),
+    };
+    let mut hidden = Swap::No;
+    for path in proc::swap_files(&list) {
+        match std::fs::metadata(OsStr::from_bytes(&path)) {
+            Ok(stat) if (stat.dev(), stat.ino()) == host => return Swap::Yes,
+            Ok(_) => {}
+            Err(e) => hidden = unseen(e),
+        }
+    }
+    hidden
 }
 
 /// Whether a process listens at this socket, as far as this network namespace shows it.

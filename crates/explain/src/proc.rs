@@ -39,7 +39,7 @@ fn mountinfo_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Undoes the octal escapes of `mountinfo`.
+/// Undoes the octal escapes of `mountinfo` and `swaps`.
 fn unescape(word: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -184,6 +184,15 @@ pub(crate) fn bound_sockets(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The files that `swaps` says the kernel swaps to; devices are left out.
+pub(crate) fn swap_files(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    text.split(|&byte| byte == b'\n').skip(1).filter_map(|line| {
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let (path, kind) = (words.next()?, words.next()?);
+        (kind == b"file").then(|| unescape(path))
+    })
+}
+
 /// Reads `uid_map` or `gid_map`.
 pub(crate) fn id_map(text: &str) -> Vec<IdExtent> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -255,6 +264,14 @@ mod tests {
             0000000000000000: 00000003 00000000 00000000 0001 03 18100\n\
             0000000000000000: 00000002 00000000 00000000 0002 01 18101 @abstract\n";
         assert_eq!(bound_sockets(text).collect::<Vec<_>>(), ["/run/listens"]);
+    }
+
+    #[test]
+    fn swap_files_are_read() {
+        let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+            /dev/vdb                                partition\t4092\t\t0\t\t-2\n\
+            /a\\040b                                file\t\t4092\t\t0\t\t-3\n";
+        assert_eq!(swap_files(text).collect::<Vec<_>>(), [b"/a b"]);
     }
 
     #[test]

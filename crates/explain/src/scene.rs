@@ -62,8 +62,19 @@ pub(crate) struct Object {
     pub(crate) verity: bool,
     /// The file system cannot store the attribute that is to be set.
     pub(crate) lacks_attribute: bool,
+    pub(crate) swap: Swap,
     /// A process that runs it, if it is a program that is to be written to.
     pub(crate) run_by: Option<i32>,
+}
+
+/// Whether the kernel swaps to a file that is to be changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Swap {
+    #[default]
+    No,
+    Yes,
+    /// That could not be seen, and why.
+    Unseen(String),
 }
 
 impl Object {

@@ -10,11 +10,11 @@ use crate::call::{Call, Outcome, What, trimmed};
 use crate::error::Error;
 use crate::fix::fixes;
 use crate::identity::{Names, Subject, cap_name};
-use crate::judge::{Reader, Reason, label, tell};
+use crate::judge::{Reader, Reason, SWAP, label, tell};
 use crate::load::{self, Loading};
 use crate::probe::{Place, Probe};
 use crate::report::{Answer, Deciding, Id, Report, SCHEMA, Text, Verdict, Verify, Who};
-use crate::scene::{NodeIx, Scene, View, World};
+use crate::scene::{NodeIx, Scene, Swap, View, World};
 use crate::unseen::{Doubt, Seen, doubts};
 use crate::verify::verify;
 
@@ -226,8 +226,10 @@ fn answer(question: Question<'_>, names: &mut Names, options: Options) -> Result
     let mut reader = Reader::new(scene, cred, names, matches!(call, Call::Exec(_)));
     reader.read(trial.events);
     let (mut verdict, failure) = judge(scene, &reader, &trial.result, who, call);
-    let nodes: Vec<NodeIx> =
-        reader.walks.iter().flat_map(|walk| &walk.places).filter_map(|place| place.node).collect();
+    let nodes: Vec<NodeIx> = reader.nodes().collect();
+    let swap = reader
+        .target()
+        .filter(|&node| scene.nodes.get(node).is_some_and(|node| node.object.swap == Swap::Yes));
     let mut walks = reader.finish();
     let meets_landlock = call.meets_landlock() || *what == What::Write;
     let seen = Seen { meets_landlock, foreign: place.foreign };
@@ -244,6 +246,11 @@ fn answer(question: Question<'_>, names: &mut Names, options: Options) -> Result
     let lacks = lacks.filter(|_| verdict == Verdict::Allowed);
     if let Some(needed) = lacks {
         (verdict, failure) = (needed.verdict, needed.failure.clone());
+    }
+    // It is opened for writing, and then nothing can be written.
+    if let Some(node) = swap.filter(|_| verdict == Verdict::Allowed && *what == What::Write) {
+        let deciding = Deciding { rule: "swap", path: Text(scene.path(node)), text: SWAP.to_owned() };
+        (verdict, failure) = (Verdict::Denied, Some((deciding, Errno::ETXTBSY)));
     }
     if let Some(unknown) = unknown(verdict, &doubts, verify.as_ref()) {
         verdict = Verdict::Unknown;
@@ -338,15 +345,22 @@ pub(crate) fn judge(
     }
     let target = reader.target();
     let kind = target.and_then(|node| scene.nodes.get(node)).map(|node| node.object.kind());
+    // That a file is not the directory which rmdir(2) removes is asked after that.
+    let is_swap =
+        target.and_then(|node| scene.nodes.get(node)).is_some_and(|node| node.object.swap == Swap::Yes);
+    let early = is_swap && matches!((call, result), (Call::Rmdir(_), Err(Errno::ENOTDIR)));
     let errno = match *result {
-        Err(errno) if !passed(call, errno, kind) => errno,
+        Err(errno) if !early && !passed(call, errno, kind) => errno,
         _ => {
             if let Some(reason) = reader.blind.clone() {
                 return (Verdict::Unknown, Some((Reason { rule: "unseen", ..reason }, Errno::ENOENT)));
             }
-            let refusal = target.and_then(|node| refusal(scene, node, who, call));
-            return match refusal {
-                Some((rule, errno)) => (Verdict::Denied, Some((reader.at_target(rule), errno))),
+            let refused = |node| {
+                let (rule, errno) = refusal(scene, node, who, call)?;
+                Some((reader.refused_at(node, rule), errno))
+            };
+            return match reader.nodes().find_map(refused) {
+                Some(refused) => (Verdict::Denied, Some(refused)),
                 None => (Verdict::Allowed, None),
             };
         }

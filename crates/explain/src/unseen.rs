@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::identity::Subject;
 use crate::proc;
 use crate::report::Verdict;
-use crate::scene::{Mount, Node, NodeIx, Object, Scene};
+use crate::scene::{Mount, Node, NodeIx, Object, Scene, Swap};
 use crate::sys;
 
 /// File systems whose server decides, whatever modes say.
@@ -95,6 +95,10 @@ pub(crate) fn doubts(
         doubts.extend(unseen.map(|what| Doubt::new(May::Decide, true, format!("{path}: {what}"))));
         let may_refuse = node.object.may_refuse.iter();
         doubts.extend(may_refuse.map(|what| Doubt::new(May::Refuse, true, format!("{path}: {what}"))));
+        if let Swap::Unseen(why) = &node.object.swap {
+            // What is swapped to is opened, and then not written to.
+            doubts.push(Doubt::new(May::Refuse, false, format!("{path}: {why}")));
+        }
         let mount = &scene.mounts[node.mount];
         if !mounts.iter().any(|known| known.id == mount.id) {
             mounts.push(mount);

@@ -5,7 +5,10 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use rcuwalk_explain::{Answer, Explainer, Options, Subject, Verdict, What};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use rcuwalk::uapi::{O_APPEND, O_TRUNC, O_WRONLY};
+use rcuwalk_explain::{Answer, Call, Explainer, Options, Subject, Verdict, What};
 use rustix::fs::{FileType, Mode, OFlags};
 
 const FS_APPEND_FL: u32 = 0x20;
@@ -106,6 +109,73 @@ fn a_program_that_runs_is_not_written_to() {
     assert!(answer.deciding.unwrap().text.contains(&running.0.id().to_string()));
     assert_eq!(answer.verify.unwrap().outcome, "agrees");
     allowed(&ask(&me, &path, What::Read));
+}
+
+/// Swapped to until the test ends.
+struct Swap<'a>(&'a Path);
+
+impl Drop for Swap<'_> {
+    fn drop(&mut self) {
+        assert!(Command::new("swapoff").arg(self.0).status().unwrap().success());
+    }
+}
+
+#[test]
+fn what_the_kernel_swaps_to_stays_as_it_is() {
+    if !is_root() {
+        return;
+    }
+    let temp = place();
+    let [path, new, link] = ["a swap file", "new", "link"].map(|name| temp.path().join(name));
+    std::fs::write(&path, vec![0; 1 << 18]).unwrap();
+    std::fs::write(&new, "").unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let script = "mkswap \"$0\" && swapon \"$0\"";
+    let on = Command::new("sh").args(["-ec", script]).arg(&path).output().unwrap();
+    if !on.status.success() {
+        return println!("skipped: nothing can be swapped to here: {}", String::from_utf8_lossy(&on.stderr));
+    }
+    let swap = Swap(&path);
+    let (me, bytes) =
+        (Subject::caller().unwrap(), |path: &Path| path.as_os_str().as_encoded_bytes().to_vec());
+    // It is opened, and nothing can be written to it then.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let refused = std::os::unix::fs::FileExt::write_at(&file, b"x", 0).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ExecutableFileBusy);
+    drop(file);
+    denied(&ask(&me, &path, What::Write), "ETXTBSY", "swap");
+    denied(&ask(&me, &link, What::Write), "ETXTBSY", "swap");
+    for flags in [O_WRONLY, O_WRONLY | O_APPEND] {
+        let call = Call::Open(bytes(&path), flags, 0);
+        allowed(&ask(&me, &path, What::Call(call)));
+    }
+    for (call, kind) in [
+        (Call::Open(bytes(&path), O_WRONLY | O_TRUNC, 0), std::fs::write(&path, "").unwrap_err().kind()),
+        (Call::Truncate(bytes(&path), 0), std::fs::write(&path, "").unwrap_err().kind()),
+    ] {
+        assert_eq!(kind, std::io::ErrorKind::ExecutableFileBusy);
+        denied(&ask(&me, &path, What::Call(call)), "ETXTBSY", "swap");
+    }
+    // Its name stays, and no other takes its place; a link to it is nothing special.
+    assert!(std::fs::remove_file(&path).is_err() && std::fs::rename(&new, &path).is_err());
+    denied(&ask(&me, &path, What::Delete), "EPERM", "swap");
+    denied(&ask(&me, &path, What::RenameTo(bytes(&temp.path().join("other")))), "EPERM", "swap");
+    denied(&ask(&me, &new, What::RenameTo(bytes(&path))), "EPERM", "swap");
+    allowed(&ask(&me, &link, What::Delete));
+    allowed(&ask(&me, &new, What::Delete));
+    // The list is hidden: which file it is cannot be seen.
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    mount(Some("none"), "/proc", Some("proc"), MsFlags::empty(), Some("subset=pid")).unwrap();
+    for what in [What::Write, What::Delete] {
+        let answer = ask(&me, &new, what);
+        let text = answer.deciding.as_ref().map_or("", |deciding| &deciding.text);
+        assert!(answer.verdict == Verdict::Unknown && text.contains("swaps to it"), "{answer:#?}");
+    }
+    nix::mount::umount("/proc").unwrap();
+    drop(swap);
+    allowed(&ask(&me, &path, What::Delete));
 }
 
 #[test]
@@ -228,27 +298,6 @@ fn a_program_for_32_bits_is_not_told_to_fail() {
     if is_root() {
         assert_eq!(ask(&user(), &path, What::Exec).errno, Some("ENOEXEC"));
     }
-}
-
-#[test]
-fn swap_space_is_not_deleted() {
-    let temp = place();
-    let path = temp.path().join("swap");
-    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let run = |program: &str| {
-        let done = Command::new(program).arg(&path).stdout(std::process::Stdio::null()).status();
-        done.is_ok_and(|status| status.success())
-    };
-    let me = Subject::caller().unwrap();
-    allowed(&ask(&me, &path, What::Delete));
-    if !is_root() || !run("mkswap") || !run("swapon") {
-        return println!("skipped: no swap space can be made here");
-    }
-    let answer = ask(&me, &path, What::Delete);
-    let kept = std::fs::remove_file(&path).is_err();
-    assert!(run("swapoff"));
-    assert!(kept && answer.verdict == Verdict::Unknown, "{answer:#?}");
 }
 
 #[test]
