@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rcuwalk::{Cred, Timespec, Vfs};
+use rcuwalk::{Cred, PathTableOptions, Task, Timespec, Vfs};
 use rcuwalk_fuse::{Mode, Mount, Options};
 use rcuwalk_host::ImportOptions;
 use rcuwalk_image::Live;
@@ -180,11 +180,11 @@ pub(crate) fn run(args: &MountArgs) -> Done {
     let verdict = Verdict::new().and_then(|verdict| Ok((verdict.about()?, verdict)));
     let (about, verdict) = verdict.map_err(|e| Failure::Error(format!("a file in memory: {e}")))?;
     plan.options.about = about;
-    let (mount, kept) = plan.mount()?;
+    let served = plan.mount()?;
     if args.daemon {
         detach().map_err(|e| Failure::Error(format!("going into the background: {e}; use -f")))?;
     }
-    serve(mount, kept, &verdict, args.daemon)
+    serve(served, &verdict, args.daemon)
 }
 
 /// Starts this program anew to serve, and waits until it has mounted or said why not.
@@ -233,12 +233,16 @@ fn detach() -> io::Result<()> {
 }
 
 impl Plan {
-    fn mount(&self) -> Result<(Mount, Option<Live>), Failure> {
+    fn mount(&self) -> Result<Served, Failure> {
         // An inode takes about as much as a quarter of a kilobyte; they are bounded as contents are, and extended attributes
         // with them.
         let objects = (self.limit / 1024).clamp(4096, 1 << 24) as u32;
-        let mut builder =
-            Vfs::builder().size_limit(self.limit).inode_limit(u64::from(objects)).capacity(objects);
+        // The kernel asks for one name at a time: no path is worth remembering.
+        let mut builder = Vfs::builder()
+            .size_limit(self.limit)
+            .inode_limit(u64::from(objects))
+            .capacity(objects)
+            .path_table(PathTableOptions::default().with_entries(0));
         if self.options.writeback {
             // The kernel stamps some files itself, by this clock; the others must not be ahead of it.
             builder = builder.clock(Box::new(|| {
@@ -252,7 +256,7 @@ impl Plan {
         let is_new = self.image.as_ref().is_some_and(|image| !image.exists());
         let kept = self.fill(&vfs)?;
         match Mount::new(&vfs, &self.point, &self.options) {
-            Ok(mount) => Ok((mount, kept)),
+            Ok(mount) => Ok(Served { mount, kept, memory: Memory::new(&vfs) }),
             Err(e) => {
                 let e = Failure::Error(format!("mounting: {e}"));
                 drop(kept);
@@ -309,11 +313,51 @@ impl Plan {
     }
 }
 
+/// A tree that is mounted.
+struct Served {
+    mount: Mount,
+    /// The image that keeps it.
+    kept: Option<Live>,
+    memory: Memory,
+}
+
+/// Gives the memory of what was removed back to the system. The allocator does not by itself, since some of each of its blocks stays in use.
+struct Memory {
+    /// May look at the tree.
+    task: Task,
+    /// What the tree took at the last look, and the most that it took since memory was given back.
+    last: u64,
+    most: u64,
+}
+
+impl Memory {
+    /// What is worth the work; bytes.
+    const WORTH: u64 = 1 << 20;
+
+    fn new(vfs: &Vfs) -> Memory {
+        Memory { task: vfs.task(Cred::root()), last: 0, most: 0 }
+    }
+
+    /// Looks whether the tree has become smaller, and goes on doing so no more or is half as large already.
+    fn give_back(&mut self) {
+        let Ok(space) = self.task.statfs(b"/") else { return };
+        // An inode counts as what its limit is reckoned by.
+        let used = (space.blocks - space.bfree) * space.bsize + (space.files - space.ffree) * 1024;
+        self.most = self.most.max(used);
+        if used + Memory::WORTH <= self.most && (used == self.last || used <= self.most / 2) {
+            rcuwalk_measure::sys::trim_heap();
+            self.most = used;
+        }
+        self.last = used;
+    }
+}
+
 /// How often a server looks whether anybody can still reach its tree.
 const LOOKS: Duration = Duration::from_secs(2);
 
 /// Serves until the tree is unmounted, or a signal asks for that.
-fn serve(mount: Mount, kept: Option<Live>, verdict: &Verdict, is_daemon: bool) -> Done {
+fn serve(served: Served, verdict: &Verdict, is_daemon: bool) -> Done {
+    let Served { mount, kept, mut memory } = served;
     let (mut known, mut looked) = (None, Instant::now());
     while signals::asked().is_none() && !mount.is_over() {
         let error = kept.as_ref().and_then(Live::last_error);
@@ -333,6 +377,7 @@ fn serve(mount: Mount, kept: Option<Live>, verdict: &Verdict, is_daemon: bool) -
                 let _ = rcuwalk_fuse::unmount(mount.point(), false);
             }
         }
+        memory.give_back();
         // A signal wakes this thread.
         thread::park_timeout(Duration::from_millis(250));
     }

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::Builder;
+use std::time::Duration;
 
 /// Looks at every mount namespace that a process is in.
 #[derive(Debug, Default)]
@@ -24,11 +26,16 @@ impl Covers {
     /// Whether something may be mounted within the tree. A process that may not be looked at is taken to see nothing there.
     pub(crate) fn may_exist(&self) -> bool {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let anywhere = |device: &String| {
-            views(true).is_ok_and(|mut all| all.any(|view| covered(device, &view.unwrap_or_default())))
+        if *found {
+            return true;
+        }
+        let Some(device) = self.device.get().cloned() else { return true };
+        let anywhere = move || {
+            views(true).is_ok_and(|mut all| all.any(|view| covered(&device, &view.unwrap_or_default())))
         };
-        *found = *found || self.device.get().is_none_or(anywhere);
-        *found
+        let seen = within(PATIENCE, anywhere);
+        *found = seen == Some(true);
+        seen.unwrap_or(true)
     }
 
     /// Whether no other process sees the tree, and no file system shows this one's mount namespace.
@@ -40,6 +47,20 @@ impl Covers {
         // One that may not be looked at may see it.
         views(false).is_ok_and(|mut all| !all.any(|view| view.is_none_or(|mounts| sees(&mounts))))
     }
+}
+
+/// For how long an answer may wait for a look at all processes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs `look`; none if it takes longer than that. A process that closes files of the tree in execve(2) waits for the server, and
+/// keeps everybody waiting who reads what `/proc` tells of its namespaces: if it is the server that does, both wait for ever.
+/// Kernel: `exec_update_lock`.
+fn within<R: Send + 'static>(patience: Duration, look: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    let (tell, told) = mpsc::channel();
+    // The other end is gone if it was too late.
+    let looks = move || drop(tell.send(look()));
+    Builder::new().name("rcuwalk-look".into()).spawn(looks).ok()?;
+    told.recv_timeout(patience).ok()
 }
 
 /// What processes of this machine have as `mountinfo`, this one, too, if it is `own`: once for each mount namespace, as far as these can
@@ -95,6 +116,14 @@ mod tests {
         assert!(covered("0:40", &format!("{tree}31 30 0:41 / /mnt/x rw - tmpfs x rw\n")));
         assert!(covered("0:40", &format!("31 30 0:40 /y /mnt/x rw - fuse.rcuwalk none rw\n{tree}")));
         assert!(!covered("0:4", &format!("{tree}31 30 0:41 / /mnt/x rw - tmpfs x rw\n")));
+    }
+
+    #[test]
+    fn a_look_that_takes_too_long_is_not_waited_for() {
+        let (end, ended) = mpsc::channel::<()>();
+        assert_eq!(within(Duration::from_millis(20), move || ended.recv().is_err()), None);
+        drop(end);
+        assert_eq!(within(Duration::from_secs(20), || 1), Some(1));
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(crate) struct Nodes {
     nodes: Mutex<HashMap<u64, Node>>,
 }
 
+/// Room for so many nodes is kept.
+const MANY: usize = 4096;
+
 impl Nodes {
     /// Knows the root alone.
     pub(crate) fn new(keeper: Task) -> Result<Nodes> {
@@ -90,7 +93,12 @@ impl Nodes {
             if node.lookups > 0 || ino == ROOT {
                 return;
             }
-            nodes.remove(&ino)
+            let gone = nodes.remove(&ino);
+            if nodes.len() < nodes.capacity() / 8 {
+                let room = nodes.len() * 2;
+                nodes.shrink_to(room.max(MANY));
+            }
+            gone
         };
         for fd in gone.iter().flat_map(|node| node.data.into_iter().flatten().chain([node.place])) {
             // It was open, and nothing else closes it.

@@ -233,7 +233,6 @@ impl Server {
         self.keeper.fstat(self.nodes.place(ino)?)
     }
 
-    /// Names a node for the kernel: one more reference to what `place` stands for.
     /// Looks `name` up and names what is there for the kernel.
     fn lookup_as(&self, task: &Task, parent: i32, name: &[u8]) -> Result<Stat> {
         self.nodes.remember(task.openat(parent, name, O_PATH | O_NOFOLLOW, 0)?)
@@ -260,14 +259,24 @@ impl Server {
         let was_open = self.mode == Mode::Engine && self.searchable_by_all(place);
         let done = change()?;
         if was_open && !self.searchable_by_all(place) && !self.forget_all() {
-            let fd = self.keeper.dentry_open(place, O_RDONLY | O_DIRECTORY)?;
-            let mut batch = Vec::new();
-            while self.keeper.getdents(fd, &mut batch, BATCH)? > 0 {
-                batch.drain(..).for_each(|entry| self.expire(ino, &entry.name));
-            }
-            self.keeper.close(fd)?;
+            self.expire_all(ino, place)?;
         }
         Ok(done)
+    }
+
+    /// Makes the kernel ask again for every name in a directory.
+    fn expire_all(&self, ino: u64, place: i32) -> Result<()> {
+        let fd = self.keeper.dentry_open(place, O_RDONLY | O_DIRECTORY)?;
+        let mut batch = Vec::new();
+        let listed = loop {
+            match self.keeper.getdents(fd, &mut batch, BATCH) {
+                Ok(0) => break Ok(()),
+                Ok(_) => batch.drain(..).for_each(|entry| self.expire(ino, &entry.name)),
+                Err(errno) => break Err(errno),
+            }
+        };
+        self.keeper.close(fd)?;
+        listed
     }
 
     /// Makes the kernel ask again for everything, unless that would unmount something. Whether it did.

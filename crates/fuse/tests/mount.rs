@@ -15,6 +15,7 @@ use tempfile::TempDir;
 /// A mounted tree; unmounted before its directory goes.
 struct Mounted {
     mount: Option<Mount>,
+    mode: Mode,
     vfs: Vfs,
     dir: TempDir,
 }
@@ -53,7 +54,7 @@ fn mounted_with(vfs: Vfs, options: &Options) -> Option<Mounted> {
     let dir = tempfile::tempdir().expect("a directory");
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("its mode");
     let mount = Mount::new(&vfs, dir.path(), options).unwrap_or_else(|e| panic!("{e}"));
-    Some(Mounted { mount: Some(mount), vfs, dir })
+    Some(Mounted { mount: Some(mount), mode: options.mode, vfs, dir })
 }
 
 fn vfs() -> Vfs {
@@ -426,6 +427,24 @@ fn tightening_unmounts_nothing_within() {
         let there = there && m.at("on/inside").exists();
         let _ = rustix::mount::unmount(m.at("on"), rustix::mount::UnmountFlags::DETACH);
         assert!(before && there);
+    });
+}
+
+/// What docs/mount.md says of a user who may not search a directory: the kernel takes a name that is refused for one that is gone, and
+/// unmounts what lies there. Where the kernel decides itself, it does not ask.
+#[test]
+fn a_refused_user_unmounts_with_the_engine_alone() {
+    in_both_modes(|m| {
+        fs::create_dir_all(m.at("shut/on")).expect("mkdir");
+        fs::set_permissions(m.at("shut"), Permissions::from_mode(0o700)).expect("chmod");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("within", m.at("shut/on"), "tmpfs", flags, None).expect("a tmpfs is mounted");
+        fs::write(m.at("shut/on/inside"), "x").expect("write");
+        let stat = as_user("", &format!("stat {:?}", m.at("shut/on/inside")));
+        let there = m.at("shut/on/inside").exists();
+        let _ = rustix::mount::unmount(m.at("shut/on"), rustix::mount::UnmountFlags::DETACH);
+        assert!(!succeeds(&stat));
+        assert_eq!(there, m.mode == Mode::AsSeen, "{:?}", m.mode);
     });
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn own_working_directory() -> io::Result<()> {
 }
 
 /// Gives free heap pages back to the system, so that resident memory counts live data only.
-pub(crate) fn trim_heap() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     {
         // SAFETY: malloc_trim has no demands; it takes the allocator's own locks.

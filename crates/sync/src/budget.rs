@@ -104,8 +104,10 @@ impl Budget {
 /// # use std::sync::Arc;
 /// use rcuwalk_sync::{Budget, Charge};
 /// let budget = Arc::new(Budget::new(10));
-/// let charge = Charge::new(Some(&budget), 7)?;
+/// let mut charge = Charge::new(Some(&budget), 7)?;
 /// assert!(Charge::new(Some(&budget), 4).is_err());
+/// charge.shrink(2);
+/// assert_eq!(budget.used(), 5);
 /// drop(charge);
 /// assert_eq!(budget.used(), 0);
 /// # Ok::<(), rcuwalk_sync::AllocError>(())
@@ -156,6 +158,15 @@ impl Charge {
         self.budget.get_or_insert_with(|| Arc::clone(budget));
         self.units += more;
         Ok(())
+    }
+
+    /// Gives `units` of it back.
+    pub fn shrink(&mut self, units: u64) {
+        let units = units.min(self.units);
+        self.units -= units;
+        if let Some(budget) = &self.budget {
+            budget.release(units);
+        }
     }
 }
 

@@ -97,3 +97,22 @@ fn a_place_that_cannot_be_opened_is_not_changed() {
     assert_eq!(user.dentry_open(place, O_RDWR | O_TRUNC), Ok(1));
     assert_eq!(root.fstat(file).unwrap().size, 0);
 }
+
+/// Room is given back for the numbers beyond the last one in use; those that are left stay what they are.
+#[test]
+fn a_table_that_has_shrunk_gives_the_lowest_number() {
+    let vfs = Vfs::new().unwrap();
+    let task = vfs.task(Cred::root());
+    task.set_nofile_limit(100_000);
+    let open = || task.open(b"/", O_PATH | O_DIRECTORY, 0).unwrap();
+    let first = open();
+    for left in [40, 5000, 19_999] {
+        let all: Vec<i32> = (0..20_000).map(|_| open()).collect();
+        assert!(all.iter().copied().eq(first + 1..=first + 20_000));
+        all.iter().filter(|fd| **fd != left).for_each(|fd| task.close(*fd).unwrap());
+        assert_eq!(task.fstat(left).map(|st| st.mode & S_IFMT), Ok(S_IFDIR));
+        assert_eq!(task.fstat(20_000), Err(Errno::EBADF));
+        assert_eq!((open(), task.dup2(left, 30_000)), (first + 1, Ok(30_000)));
+        [first + 1, left, 30_000].iter().for_each(|fd| task.close(*fd).unwrap());
+    }
+}

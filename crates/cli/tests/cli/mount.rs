@@ -32,8 +32,13 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Unmounts, and asks again while it is busy: see [`rcuwalk_umount`].
 pub(crate) fn umount(point: &Path) {
-    assert!(Command::new("umount").arg(point).status().unwrap().success());
+    wait_until("unmounted", || {
+        let said = Command::new("umount").arg(point).output().unwrap();
+        assert!(said.status.success() || stderr(&said).contains("busy"), "{}", stderr(&said));
+        said.status.success()
+    });
 }
 
 /// What `rcuwalk umount` says. A process that another test has just forked has this one's files open until it runs its program:
@@ -205,6 +210,48 @@ fn a_daemon_is_named_after_what_it_serves() {
     let expected = format!("rcuwalk mount --limit 1M -o noexec {} --daemon ", point.path().display());
     assert_eq!(arguments, expected);
     umount(point.path());
+}
+
+/// KiB of memory that a process has of its own.
+fn resident(pid: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn memory_of_what_was_removed_goes_back() {
+    const FILES: u64 = 20_000;
+    if !possible() {
+        return;
+    }
+    for mode in ["--as-seen", "--engine"] {
+        let point = tempfile::tempdir().unwrap();
+        let _unmounts = Unmounts(point.path());
+        let output = rcuwalk(["mount", "--limit", "1G", mode]).arg(point.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let server = server_of(point.path());
+        let fill = |dir: &str, files: u64| {
+            fs::create_dir(point.path().join(dir)).unwrap();
+            (0..files).for_each(|n| fs::write(point.path().join(dir).join(n.to_string()), "x").unwrap());
+        };
+        fill("kept", 10);
+        let before = resident(&server);
+        fill("removed", FILES);
+        let full = resident(&server);
+        assert!(full > before + 4 * FILES, "each file takes a page: {before}, {full} KiB");
+        fill("kept too", 10);
+        fs::remove_dir_all(point.path().join("removed")).unwrap();
+        // What stays are buckets of the hash table, and memory for the next names.
+        let most = before + (full - before) / 10;
+        wait_until(
+            &format!("{mode}: at {before} KiB before, {full} KiB full, and at most {most} KiB after"),
+            || resident(&server) <= most,
+        );
+        let survivor = fs::read_to_string(point.path().join("kept too/9")).unwrap();
+        assert_eq!(survivor, "x");
+        umount(point.path());
+    }
 }
 
 #[test]

@@ -43,6 +43,33 @@ impl<T> Table<T> {
     pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
         let value = self.values.get_mut((at as usize).wrapping_sub(1))?.take()?;
         self.free.push(at);
+        if self.values.len() >= MANY && self.free.len() == self.values.len() {
+            *self = Table::default();
+        }
         Some(value)
+    }
+}
+
+/// An empty table that had fewer values keeps its memory.
+const MANY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_back_with_the_last_value() {
+        let mut table = Table::default();
+        let fill = |table: &mut Table<u32>| {
+            (1..=10_000).for_each(|n| assert_eq!(table.insert(n), Ok(n)));
+        };
+        fill(&mut table);
+        for at in (1..=10_000).step_by(2).chain((2..10_000).step_by(2)) {
+            assert_eq!(table.remove(at), Some(at));
+        }
+        assert!(table.values.capacity() > 0 && table.get(10_000) == Some(&10_000));
+        assert_eq!(table.remove(10_000), Some(10_000));
+        assert_eq!(table.values.capacity() + table.free.capacity(), 0);
+        fill(&mut table);
     }
 }

@@ -199,6 +199,9 @@ pub(crate) const TABLE_BYTES: u64 = 1024 + FILES_STEP as u64 * FILE_BYTES;
 
 const _: () = assert!(MODELLED || size_of::<Files>() + size_of::<Rest>() <= 1024);
 
+/// A table of fewer numbers keeps its memory.
+const MANY: usize = 4096;
+
 /// Threads beyond these share.
 const SPARES: usize = 4;
 
@@ -332,6 +335,11 @@ impl Table {
         let slot = self.slot_mut(fd)?.take();
         self.files -= u32::from(slot.is_some());
         self.next = self.next.min(fd as u32);
+        if fd >= MANY
+            && let Some(rest) = &mut self.rest
+        {
+            rest.shrink(self.files as usize);
+        }
         slot
     }
 
@@ -358,6 +366,22 @@ impl Rest {
         }
         self.high.resize(len, None);
         Ok(())
+    }
+
+    /// Gives memory back if the last numbers are free, and few others are in use.
+    #[cold]
+    fn shrink(&mut self, in_use: usize) {
+        let room = self.high.capacity();
+        if self.high.last().is_none_or(Option::is_some) || in_use > room / 8 {
+            return;
+        }
+        let len = self.high.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.high.truncate(len);
+        if len <= room / 4 {
+            self.high.shrink_to(2 * len);
+            let less = room - self.high.capacity();
+            self.charge.shrink((less * size_of::<Option<Slot>>()) as u64);
+        }
     }
 }
 
