@@ -32,7 +32,8 @@ fn what(text: &str, path: &[u8]) -> Result<What, Error> {
 
 /// The explanation of `path` as JSON, for the identity `user`, that of process `pid`, or the caller's.
 #[pyfunction]
-#[pyo3(signature = (path, asked, user=None, pid=None, caps=None, fixes=true, verify=false))]
+#[pyo3(signature = (path, asked, user=None, pid=None, caps=None, fixes=true, verify=false, library_path=None))]
+#[expect(clippy::too_many_arguments, reason = "they are those of Python's function")]
 pub(crate) fn explain_json(
     py: Python<'_>,
     path: &Bound<'_, PyAny>,
@@ -42,9 +43,12 @@ pub(crate) fn explain_json(
     caps: Option<&str>,
     fixes: bool,
     verify: bool,
+    library_path: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let arg = PathArg::new("explain", path)?;
     let bytes = arg.bytes();
+    let library_path = library_path.map(|dirs| PathArg::new("explain", dirs)).transpose()?;
+    let library_path = library_path.as_ref().map(PathArg::bytes);
     let report = py.detach(|| {
         let _gate = gate::enter();
         let mut who = match (user, pid) {
@@ -55,8 +59,11 @@ pub(crate) fn explain_json(
         if let Some(caps) = caps {
             who.change_caps(caps)?;
         }
+        if let Some(dirs) = library_path {
+            who.library_path = dirs.to_vec();
+        }
         let asked = asked.iter().map(|text| what(text, bytes)).collect::<Result<Vec<_>, _>>()?;
-        Explainer::new(None)?.explain(&who, bytes, &asked, Options { fixes, verify })
+        Explainer::new(pid)?.explain(&who, bytes, &asked, Options { fixes, verify })
     });
     match report {
         Ok(report) => {

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import stat
 
 import pytest
@@ -95,6 +96,35 @@ def test_what_a_program_needs():
     assert answer and answer.loads[0].role == "loader"
     library = next(load for load in answer.loads if load.role == "library")
     assert library.walk is not None and answer.walks[library.walk].path == library.path
+
+
+def test_where_libraries_are_looked_for(tmp_path):
+    answer = rcuwalk.explain("/bin/sh", "exec").answers[0]
+    libc = next(load for load in answer.loads if load.role == "library" and "libc" in load.name)
+    (tmp_path / libc.name).write_text("no library")
+    for path in (tmp_path, os.fsencode(tmp_path), f"/nothing:{tmp_path}"):
+        denied = rcuwalk.explain("/bin/sh", "exec", library_path=path).answers[0]
+        assert denied.verdict == "denied" and denied.deciding.rule == "not-a-library"
+    assert rcuwalk.explain("/bin/sh", "exec", library_path="/nothing").allowed
+
+
+def test_a_process_with_a_root_of_its_own(tmp_path):
+    if os.geteuid():
+        pytest.skip("chroot(2) takes root")
+    (tmp_path / "only-here").write_text("")
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.chroot(tmp_path)
+        os.chdir("/")
+        os.write(write, b"x")
+        signal.pause()
+    try:
+        assert os.read(read, 1) == b"x"
+        assert rcuwalk.explain("/only-here", pid=pid).allowed
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_audits_of_nonsense(vfs):

@@ -1,7 +1,9 @@
-//! The security hook, and file systems that do not opt in to the "may search" bit.
+//! The security hook, file systems that do not opt in to the "may search" bit, and what a loader says of security late.
 
+use rcuwalk::acl::{ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER_OBJ, AclEntry, UncheckedAcl};
 use rcuwalk::perm::{MAY_EXEC, MAY_READ, MAY_WRITE};
 use rcuwalk::uapi::*;
+use rcuwalk::userns::UserNamespace;
 use rcuwalk::{Cred, Errno, NewInode, NewMount, Result, Security, SecurityInode, Task, Vfs, WalkMode};
 use std::sync::{Arc, Mutex};
 
@@ -224,4 +226,67 @@ fn directories_whose_attributes_a_loader_tells_late_keep_the_bit() {
     assert_eq!((vfs.stats().searches_spared, vfs.stats().searches_checked), (2, 0));
     assert_eq!(user.stat(b"/a/f"), Err(Errno::EACCES));
     assert_eq!((vfs.stats().searches_spared, vfs.stats().searches_checked), (3, 1));
+}
+
+/// An ACL as the value of an attribute: of the owner, user 1000, the group, the mask and others.
+fn acl(perms: [u16; 5]) -> Vec<u8> {
+    let [owner, user, group, mask, other] = perms;
+    let entries = [
+        AclEntry::new(ACL_USER_OBJ, owner),
+        AclEntry::user(1000, user),
+        AclEntry::new(ACL_GROUP_OBJ, group),
+        AclEntry::new(ACL_MASK, mask),
+        AclEntry::new(ACL_OTHER, other),
+    ];
+    UncheckedAcl::new(entries).validate(&UserNamespace::init()).unwrap().to_xattr(|uid| uid, |gid| gid)
+}
+
+/// A loader that is told of an ACL late makes the same of it as setxattr(2) does.
+#[test]
+fn an_acl_that_comes_late_is_as_one_that_was_set() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    let vfs = Vfs::new().unwrap();
+    let (root, user) = (vfs.task(Cred::root()), vfs.task(Cred::user(1000, 1000, &[])));
+    {
+        let mut loader = vfs.loader();
+        let top = loader.root();
+        let dir = loader.add(top, b"dir", &NewInode::new(S_IFDIR | 0o2700)).unwrap();
+        let file = loader.add(top, b"file", &NewInode::new(S_IFREG | 0o600)).unwrap();
+        loader.set_acl(dir, ACCESS, &acl([7, 5, 0, 5, 0])).unwrap();
+        loader.set_acl(dir, DEFAULT, &acl([6, 4, 0, 4, 0])).unwrap();
+        loader.set_acl(file, ACCESS, &acl([6, 6, 0, 4, 0])).unwrap();
+        // What is refused changes nothing.
+        assert_eq!(loader.set_acl(file, ACCESS, &acl([6, 6, 0, 4, 0])[..9]), Err(Errno::EINVAL));
+        assert_eq!(loader.set_acl(file, DEFAULT, &acl([6, 4, 0, 4, 0])), Err(Errno::EINVAL));
+        assert_eq!(loader.set_acl(file, b"user.acl", &acl([6, 4, 0, 4, 0])), Err(Errno::EOPNOTSUPP));
+    }
+    // A minimal one says what the mode is, and nothing more.
+    {
+        let mut loader = vfs.loader();
+        let (top, new) = (loader.root(), NewInode::new(S_IFREG | 0o4640));
+        let plain = loader.add(top, b"plain", &new).unwrap();
+        let entries = [(ACL_USER_OBJ, 6), (ACL_GROUP_OBJ, 0), (ACL_OTHER, 4)];
+        let entries = entries.map(|(tag, perm)| AclEntry::new(tag, perm));
+        let minimal = UncheckedAcl::new(entries).validate(&UserNamespace::init()).unwrap();
+        loader.set_acl(plain, ACCESS, &minimal.to_xattr(|uid| uid, |gid| gid)).unwrap();
+    }
+    assert_eq!(root.stat(b"/plain").unwrap().mode, S_IFREG | 0o4604);
+    assert_eq!(root.getxattr(b"/plain", ACCESS), Err(Errno::ENODATA));
+    // The mask stands for the group's bits, and set-id bits stay.
+    assert_eq!(root.stat(b"/dir").unwrap().mode, S_IFDIR | 0o2750);
+    assert_eq!(root.stat(b"/file").unwrap().mode, S_IFREG | 0o640);
+    assert_eq!((user.access(b"/file", R_OK), user.access(b"/file", W_OK)), (Ok(()), Err(Errno::EACCES)));
+    assert_eq!((user.access(b"/dir", R_OK), user.access(b"/dir", W_OK)), (Ok(()), Err(Errno::EACCES)));
+    root.mkdir(b"/set", 0o700).unwrap();
+    root.chmod(b"/set", 0o2700).unwrap();
+    for (name, perms) in [(ACCESS, [7, 5, 0, 5, 0]), (DEFAULT, [6, 4, 0, 4, 0])] {
+        root.setxattr(b"/set", name, &acl(perms), 0).unwrap();
+        assert_eq!(root.getxattr(b"/dir", name), root.getxattr(b"/set", name));
+    }
+    assert_eq!(root.stat(b"/dir").unwrap().mode, root.stat(b"/set").unwrap().mode);
+    // The default ACL is passed on, and then the user may read.
+    root.creat(b"/dir/new", 0o666).unwrap();
+    assert_eq!(root.stat(b"/dir/new").unwrap().mode, S_IFREG | 0o640);
+    assert_eq!(user.access(b"/dir/new", R_OK), Ok(()));
 }

@@ -219,16 +219,18 @@ def explain(
     caps: str | None = None,
     fixes: bool = True,
     verify: bool = False,
+    library_path: StrOrBytesPath | None = None,
 ) -> Report:
     """Why a user may, or may not, do something with a path of this machine: the command `rcuwalk explain`, as data.
 
     `what`: `read`, `write`, `execute`, `stat`, `create`, `delete`, `exec`, `connect`, `rename=PATH`, or `call:` and a system call such as
     `open(PATH, O_RDWR)`. `user`: `USER|UID[:GROUP,...][+CAP,...][-CAP,...]`; `pid`: a process; neither: this one. `caps` changes the
-    capabilities by `+CAP,...` and `-CAP,...`, `verify` asks the machine itself as well.
+    capabilities by `+CAP,...` and `-CAP,...`, `verify` asks the machine itself as well. `library_path` is the `LD_LIBRARY_PATH` of a program
+    that is asked about by `exec`: directories with colons between them.
     """
     asked = [what] if isinstance(what, str) else list(what)
     who = None if user is None else str(user)
-    report: Report = _made(Report, json.loads(_rcuwalk.explain_json(path, asked, who, pid, caps, fixes, verify)))
+    report: Report = _made(Report, json.loads(_rcuwalk.explain_json(path, asked, who, pid, caps, fixes, verify, library_path)))
     return report
 
 

@@ -153,6 +153,8 @@ pub struct Loader<'a> {
 
 /// The ACLs among a node's attributes, and what remains.
 struct Parsed<'a> {
+    /// What the access ACL says of the mode.
+    permissions: Option<u32>,
     access: Option<Acl>,
     default: Option<Acl>,
     plain: Vec<(&'a [u8], &'a [u8])>,
@@ -660,7 +662,7 @@ fn stored_blocks(new: &NewInode<'_>) -> Option<u64> {
 /// The mode with the permissions of the access ACL, if there is one, which it must agree with.
 fn mode_of(new: &NewInode<'_>, parsed: &Parsed<'_>) -> u32 {
     let mode = new.mode & 0xffff;
-    parsed.access.as_ref().map_or(mode, |acl| mode & !S_IRWXUGO | acl.equiv_mode().0)
+    parsed.permissions.map_or(mode, |bits| mode & !S_IRWXUGO | bits)
 }
 
 fn iflags_of(new: &NewInode<'_>) -> u32 {
@@ -673,14 +675,18 @@ fn times_of(new: &NewInode<'_>) -> Times {
 
 /// Takes the ACLs out of a node's attributes. A minimal access ACL says what the mode says, and is not kept.
 fn parse_xattrs<'a>(new: &NewInode<'a>) -> Result<Parsed<'a>> {
-    let mut parsed = Parsed { access: None, default: None, plain: Vec::new() };
+    let mut parsed = Parsed { permissions: None, access: None, default: None, plain: Vec::new() };
     let init = crate::cred::userns::UserNamespace::init();
     let read = |value: &[u8]| -> Result<Option<Acl>> {
         posix_acl_from_xattr(value, |uid| uid, |gid| gid)?.map(|acl| acl.validate(&init)).transpose()
     };
     for &(name, value) in new.xattrs {
         match name {
-            XATTR_NAME_POSIX_ACL_ACCESS => parsed.access = read(value)?.filter(|acl| acl.equiv_mode().1),
+            XATTR_NAME_POSIX_ACL_ACCESS => {
+                let acl = read(value)?;
+                parsed.permissions = acl.as_ref().map(|acl| acl.equiv_mode().0);
+                parsed.access = acl.filter(|acl| acl.equiv_mode().1);
+            }
             XATTR_NAME_POSIX_ACL_DEFAULT if s_isdir(new.mode) => parsed.default = read(value)?,
             XATTR_NAME_POSIX_ACL_DEFAULT => return Err(Errno::EINVAL),
             _ if name.is_empty() || name.len() > XATTR_NAME_MAX || name.contains(&0) => {
