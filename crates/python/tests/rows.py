@@ -747,6 +747,18 @@ def _read(task, call):
     return task.read(call["fd"], _count(call))
 
 
+def _statfs(task, call):
+    if call.get("space") not in (1, 2):
+        raise Skip("os.statvfs has no type of a file system")
+    if call["op"] == "fstatfs":
+        found = task.fstatvfs(call["fd"])
+    else:
+        found = task.statvfs(path(call["path"]))
+    if call["space"] == 1:
+        return f"blocks={found.f_blocks} bfree={found.f_bfree}".encode()
+    return f"files={found.f_files} ffree={found.f_ffree}".encode()
+
+
 def _getcwd(task, call):
     usual(call, "room", 4096)
     return task.getcwdb()
@@ -801,6 +813,8 @@ CALLS = {
         "preadv": _preadv,
         "preadv2": _preadv2,
         "readlink": _readlink,
+        "statfs": _statfs,
+        "fstatfs": _statfs,
         "readlinkat": _readlink,
         "getcwd": _getcwd,
         "getrlimit": _getrlimit,

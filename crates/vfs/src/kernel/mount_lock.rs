@@ -151,9 +151,13 @@ impl Kernel {
         done
     }
 
-    /// What was committed is in effect, and no mount is marked any more.
-    pub(crate) fn end_commit(&self, _: &mut Namespace) {
-        self.mounts.committed.set(0);
+    /// What was committed is in effect, and no mount is marked any more. A walk that has seen a mark, and looks only now whether it
+    /// counts, is made once more.
+    pub(crate) fn end_commit(&self, ns: &mut Namespace) {
+        if self.mounts.committed.get() != 0 {
+            let _change = self.open_mounts(ns);
+            self.mounts.committed.set(0);
+        }
     }
 
     /// Attaches a mount elsewhere; gives where it was.

@@ -346,7 +346,7 @@ impl MountTable {
     pub(crate) fn lookup(&self, parent: Handle, dentry: Handle) -> Option<Handle> {
         let is = |at: Handle| {
             let m = self.get(at);
-            m.parent.get() == parent && m.mountpoint.get() == dentry && self.is_visible(m.flags.get())
+            m.parent.get() == parent && m.mountpoint.get() == dentry && self.is_visible(m)
         };
         match self.chains.find(self, mount_hash(parent, dentry), is) {
             Found::Hit(mnt) => Some(mnt),
@@ -356,11 +356,29 @@ impl MountTable {
     }
 
     #[inline]
-    fn is_visible(&self, set: u32) -> bool {
+    fn is_visible(&self, m: &Mount) -> bool {
+        m.flags.get() & (flags::COMING | flags::GOING) == 0 || self.is_visible_by_marks(m)
+    }
+
+    #[cold]
+    fn is_visible_by_marks(&self, m: &Mount) -> bool {
+        let (set, committed) = self.marks(m);
         match set & (flags::COMING | flags::GOING) {
             0 => true,
-            flags::COMING => self.committed.get() != 0,
-            _ => self.committed.get() == 0,
+            flags::COMING => committed,
+            _ => !committed,
+        }
+    }
+
+    /// The flags of a mount, and whether its marks count. Read one after the other, marks that counted could be taken for those of a
+    /// change that is yet to come.
+    fn marks(&self, m: &Mount) -> (u32, bool) {
+        loop {
+            let committed = self.committed.get();
+            let set = m.flags.get();
+            if self.committed.get() == committed {
+                return (set, committed != 0);
+            }
         }
     }
 
@@ -368,13 +386,13 @@ impl MountTable {
     #[inline]
     pub(crate) fn place(&self, mnt: Handle) -> Path {
         let m = self.get(mnt);
-        if self.is_visible(m.flags.get()) { m.place() } else { Path::default() }
+        if self.is_visible(m) { m.place() } else { Path::default() }
     }
 
     /// The mount namespace that a mount belongs to; 0 if none.
     pub(crate) fn ns_of(&self, mnt: Handle) -> u32 {
         let m = self.get(mnt);
-        let (set, committed) = (m.flags.get(), self.committed.get() != 0);
+        let (set, committed) = self.marks(m);
         match (set & flags::COMING != 0, set & flags::JOINING != 0) {
             (true, _) if !committed => 0,
             (_, true) if committed => self.joined.get(),
